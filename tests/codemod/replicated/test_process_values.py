@@ -29,6 +29,39 @@ jax.distributed.initialize()
 main()
 """
 OWN = {
+    "arguments that are handed on": (
+        "def make(f, *args):\n    return f(*args)\n"
+        "def build(key, size):\n    return np.full(size, key)",
+        "value = make(build, jax.process_index(), 2)",
+    ),
+    "options that are handed on": (
+        "def make(**options):\n    return build(**options)\n"
+        "def build(key=0):\n    return np.full(2, key)",
+        "value = make(key=jax.process_index())",
+    ),
+    "a lambda": ("", "make = lambda k: np.full(2, k)\nvalue = make(jax.process_index())"),
+    "a jitted function": (
+        "@jax.jit\ndef make(key):\n    return jnp.full(2, key)",
+        "value = make(jax.process_index())",
+    ),
+    "a default": (
+        "RANK = jax.process_index()\ndef make(key=RANK):\n    return np.full(2, key)",
+        "value = make()",
+    ),
+    "a loop that ends early": (
+        "",
+        "value = np.zeros(2)\nfor i in range(4):\n    if i == jax.process_index():\n"
+        "        break\n    value = value + 1",
+    ),
+    "an item that is removed": (
+        "",
+        "items = [1, 2]\nif jax.process_index():\n    items.pop()\nvalue = np.full(2, items[-1])",
+    ),
+    "a deleted item": (
+        "",
+        "held = {'a': 1, 'b': 2}\nif jax.process_index():\n    del held['a']\n"
+        "value = np.array(list(held.values())[:1])",
+    ),
     "an argument": ("", "value = np.full(2, jax.process_index())"),
     "another name": ("", "value = np.full(2, rank_of())"),
     "a branch": (

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.definitions import EACH, Definition, Step, taken
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.syntax import given_arguments
+from pmapx._src.analysis.syntax import defaults, given_arguments
 from pmapx._src.analysis.values import Bound, Class, Function, Mapped, Value
 from pmapx._src.codemod.varying.proof import Results, SourceProof
 from pmapx._src.codemod.varying.values import Cause
@@ -44,7 +44,12 @@ _EQUAL = frozenset(
         for name in ("shape", "ndim", "zeros_like", "ones_like", "empty_like")
     }
 )  # fmt: skip
-_CHANGING = frozenset({"append", "extend", "insert", "add", "update", "setdefault", "fill"})
+_CHANGING = frozenset(
+    {
+        "append", "extend", "insert", "add", "update", "setdefault", "fill", "pop", "remove",
+        "clear", "sort",
+    }
+)  # fmt: skip
 _ITERATES = frozenset({"builtins.next", "builtins.iter"})
 _OF_DEVICE = frozenset({"id", "process_index", "local_hardware_id"})
 # How many parts of parts of a value, and calls around each other, are told apart.
@@ -121,13 +126,19 @@ class ProcessValues:
             if self._is_own(home, part):
                 found.append(part)
             sources = [(m, n) for m, n, _, _ in self._sources(home, part, (), ())]
+            links: list[tuple[ast.AST, ast.AST]] = []
             if isinstance(part, ast.Call):
                 given = (*part.args, *(keyword.value for keyword in part.keywords))
                 sources += [(home, arg) for arg in given]
-            for _, source in sources:
-                self._users.setdefault(source, []).append(part)
+                links += _into_parameters(home, part)
+            elif isinstance(part, ast.Name):
+                bound = home.facts.definitions.of_name(home, part)
+                links += [(each.node, part) for each in bound if isinstance(each.node, ast.arg)]
+            links += [(source, part) for _, source in sources]
+            for source, user in links:
+                self._users.setdefault(source, []).append(user)
                 if source in self._suspected:
-                    found.append(part)
+                    found.append(user)
             waiting += sources
         while found:
             each = found.pop()
@@ -245,6 +256,9 @@ class ProcessValues:
         module, node = definition.module, definition.node
         assert isinstance(node, ast.arg)
         function = module.parent(module.parent(node))
+        default = defaults(function.args).get(node.arg)  # type: ignore[attr-defined]
+        if default is not None:
+            yield module, default, path, ()
         for index, (called, home, call, skipped) in enumerate(around):
             if called is function:
                 for name, arg in given_arguments(call, called, skipped):
@@ -294,7 +308,9 @@ class ProcessValues:
                 return [(module, each, (), around) for each in (node.func, *node.args[:1])]
             return None
         found = (_returned(module, node, each, path, around) for each in followed)
-        return itertools.chain.from_iterable(found)
+        # What no parameter takes by its name is not followed into the function.
+        unnamed = ((module, arg, (), around) for each in followed for arg in _unnamed(node, each))
+        return itertools.chain(itertools.chain.from_iterable(found), unnamed)
 
     def _depends(self, mapped: Mapped, position: int, index: int) -> bool:
         """Returns whether a result of a pmap depends on an argument, other than by a collective."""
@@ -327,6 +343,26 @@ def _called(module: Module, node: ast.AST) -> frozenset[str]:
     return found.names if found is not None else frozenset()
 
 
+def _into_parameters(module: Module, node: ast.Call) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Gives the arguments of a call with the parameters that each may be for."""
+    for callee in module.facts.callees.get(node, ()):
+        if not isinstance(callee, (Function, Bound)):
+            continue
+        function = callee.function if isinstance(callee, Bound) else callee
+        parameters = [part for part in ast.walk(function.node.args) if isinstance(part, ast.arg)]
+        for name, arg in given_arguments(node, function.node, int(isinstance(callee, Bound))):
+            is_any = name is None or isinstance(arg, ast.Starred)
+            yield from ((arg, each) for each in parameters if is_any or each.arg == name)
+
+
+def _unnamed(node: ast.Call, callee: Function | Bound) -> Iterator[ast.expr]:
+    """Gives the arguments of a call that are for ``*args`` or ``**options``, or are unpacked."""
+    function = callee.function if isinstance(callee, Bound) else callee
+    for name, arg in given_arguments(node, function.node, int(isinstance(callee, Bound))):
+        if name is None or isinstance(arg, ast.Starred):
+            yield arg
+
+
 def _field(cls: Class, node: ast.Call, name: Step) -> list[ast.expr]:
     """Returns what a call of a dataclass sets a field to."""
     fields = [
@@ -352,7 +388,11 @@ def _changing(node: ast.AST) -> Iterator[tuple[str, list[ast.expr]]]:
         call = node.value
         match call.func:
             case ast.Attribute(attr=name, value=ast.Name(id=changed)) if name in _CHANGING:
-                yield changed, [*call.args, *(keyword.value for keyword in call.keywords)]
+                yield changed, [call, *call.args, *(keyword.value for keyword in call.keywords)]
+    elif isinstance(node, ast.Delete):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                yield target.value.id, [target.slice]
 
 
 def _tests(module: Module, node: ast.AST, use: ast.AST | None = None) -> Iterator[ast.expr]:
@@ -367,7 +407,19 @@ def _tests(module: Module, node: ast.AST, use: ast.AST | None = None) -> Iterato
                 yield above.test
         elif isinstance(above, ast.Match):
             yield above.subject
+        elif isinstance(above, (ast.For, ast.AsyncFor)):
+            # It may not be run in each round.
+            yield from _ends(above)
         before, above = above, module.parent(above)
+
+
+def _ends(loop: ast.For | ast.AsyncFor) -> Iterator[ast.expr]:
+    """Gives the conditions under which a loop goes on or ends early."""
+    for part in ast.walk(loop):
+        if isinstance(part, ast.If) and any(
+            isinstance(each, (ast.Break, ast.Continue)) for each in (*part.body, *part.orelse)
+        ):
+            yield part.test
 
 
 def _returned(
