@@ -424,9 +424,9 @@ class StackedCalls(StackedValues):
                 p.arg == name for p in self.cut.intersection(ast.walk(function.args))
             ):
                 self.hand_over(module, arg, f"{function.name} takes it stacked", function.name)
-        whole = OTHER if isinstance(callee, Class) else by_field.moved(self, module, given, target)
-        if whole is not None:
-            return whole
+        moved = OTHER if isinstance(callee, Class) else by_field.moved(self, module, given, target)
+        if moved is not None:
+            return moved
         home = target.module
         held = self._once(
             (function, "returns"),

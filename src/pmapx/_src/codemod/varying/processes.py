@@ -52,7 +52,7 @@ _CHANGING = frozenset(
 )  # fmt: skip
 _ITERATES = frozenset({"builtins.next", "builtins.iter"})
 _OF_DEVICE = frozenset({"id", "process_index", "local_hardware_id"})
-# How many parts of parts of a value, and calls around each other, are told apart.
+# How many parts of parts of a value, and calls around each other, are distinguished.
 _MOST_PARTS = 2
 _MOST_CALLS = 4
 
@@ -179,7 +179,7 @@ class ProcessValues:
         self, module: Module, node: ast.expr, path: Path, around: Around
     ) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
         """Gives what a part of an expression is computed from, with the parts of that."""
-        whole: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        parts: Iterable[ast.AST] = ast.iter_child_nodes(node)
         if isinstance(node, ast.Name):
             yield from self._named(module, node, path, around)
             return
@@ -197,21 +197,21 @@ class ProcessValues:
             step: Step = key if isinstance(key, str) else EACH
             step = (key, -key - 1) if type(key) is int and key >= 0 else step
             yield module, node.value, (step, *path), around
-            whole = () if key is not None else [node.slice]
+            parts = () if key is not None else [node.slice]
         elif isinstance(node, (ast.Tuple, ast.List)) and path:
             items = taken(tuple(node.elts), path[0]) if isinstance(path[0], tuple) else None
             items = (items,) if isinstance(items, ast.expr) else items or node.elts
-            whole = ()
+            parts = ()
             for item in items:
                 yield module, item, path[1:], around
         elif isinstance(node, ast.Dict) and path and isinstance(path[0], str):
             keys = [getattr(key, "value", None) for key in node.keys]
             chosen = [v for k, v in zip(keys, node.values, strict=True) if k == path[0]]
-            whole = ()
+            parts = ()
             for item in chosen or node.values:
                 yield module, item, path[1:], around
         elif isinstance(node, ast.IfExp):
-            whole = [node.test]
+            parts = [node.test]
             for item in (node.body, node.orelse):
                 yield module, item, path, around
         elif isinstance(node, ast.Call):
@@ -219,7 +219,7 @@ class ProcessValues:
             if inner is not None:
                 yield from inner
                 return
-        for part in whole:
+        for part in parts:
             # The keywords of a call, and what a comprehension iterates over.
             inside = [part] if isinstance(part, ast.expr) else ast.iter_child_nodes(part)
             for item in inside:
