@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from pmapx._src import fastpath
 from pmapx._src.distributed import addresses, key_value_store, liveness
 
 LOOPBACKS = ["127.0.0.1", "::1"]
@@ -73,7 +74,7 @@ def test_a_lifeline_behind_a_firewall_is_reported_once_and_nobody_is_lost(
     with socket.socket() as refusing:
         refusing.bind(("127.0.0.1", 0))  # Nobody listens there.
         where = addresses.join(*refusing.getsockname())
-        monkeypatch.setattr(key_value_store, "get", lambda key: where)
+        monkeypatch.setattr(key_value_store, "wait_for", lambda key, timeout: where)
         if is_dropped:
 
             def time_out(*args):
@@ -90,6 +91,31 @@ def test_a_lifeline_behind_a_firewall_is_reported_once_and_nobody_is_lost(
     )
     assert "lost processes are detected only by JAX's heartbeat" in record.getMessage()
     assert liveness.lost() == []
+
+
+class LateStore:
+    """A coordination service on which process 0 publishes its address while the third call waits."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def blocking_key_value_get(self, key, timeout_in_ms):
+        self.calls += 1
+        if self.calls < 3:
+            raise RuntimeError(f"DEADLINE_EXCEEDED: GetKeyValue() timed out with key: {key}")
+        return "127.0.0.1:9"
+
+
+@pytest.mark.behaviour("E8")
+def test_a_process_learns_the_address_of_the_lifelines_when_it_is_published(monkeypatch):
+    # By polling, it had none for half a second: killed in that time, it was not called lost.
+    store = LateStore()
+    monkeypatch.setattr(fastpath, "coordination_client", lambda: store)
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it sleeps"))
+    monkeypatch.setattr(liveness._has_left, "wait", lambda timeout: pytest.fail("it sleeps"))
+
+    assert liveness._address_of_first(60) == "127.0.0.1:9"
+    assert store.calls == 3
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,17 @@ def get(key: str) -> str | None:
     return text
 
 
+def wait_for(key: str, timeout: float) -> str | None:
+    """Returns the value of a key as soon as it is set, or None on timeout."""
+    try:
+        text: str = _client().blocking_key_value_get(key, int(timeout * 1000))
+    except Exception as error:
+        if _is_timeout(error):
+            return None
+        raise UnreachableError(str(error)) from error
+    return text
+
+
 def entries(folder: str) -> dict[str, str]:
     """Returns the keys directly below ``folder``, without its name, and their values."""
     prefix = f"{folder}/"
@@ -63,7 +74,7 @@ def wait_at_barrier(name: str, timeout: float) -> bool:
     try:
         _client().wait_at_barrier(name, int(timeout * 1000))
     except Exception as error:
-        if "DEADLINE_EXCEEDED" not in str(error) and "timed out" not in str(error):
+        if not _is_timeout(error):
             raise
         return False
     return True
@@ -84,6 +95,10 @@ def attempted(action: Callable[[], T], patience: float = PATIENCE) -> T | None:
     running.start()
     running.join(patience)
     return outcome[0] if outcome else None
+
+
+def _is_timeout(error: Exception) -> bool:
+    return "DEADLINE_EXCEEDED" in str(error) or "timed out" in str(error)
 
 
 def _client() -> Any:

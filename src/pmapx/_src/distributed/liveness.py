@@ -193,10 +193,10 @@ def _address_of_first(timeout: float) -> str | None:
     deadline = time.monotonic() + timeout
     try:
         while not _has_left.is_set() and time.monotonic() < deadline:
-            address = key_value_store.get(ADDRESS)
+            # Short waits: a process that ends waits for this thread.
+            address = key_value_store.wait_for(ADDRESS, 0.5)
             if address is not None:
                 return address
-            _has_left.wait(0.5)
     except key_value_store.UnreachableError:
         pass
     return None
