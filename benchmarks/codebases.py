@@ -41,6 +41,7 @@ COLUMNS = ("codebase", ">files", ">uses of pmap", ">rewritten", "left, and why")
 def main() -> int:
     options = parse_options()
     rows, reasons, total = [], collections.Counter(), collections.Counter()
+    importable = collections.Counter()
     is_sound, reviews, added_to_files = True, [], []
     for folder in sorted(Path(options.checkouts).iterdir(), key=lambda path: path.name.lower()):
         if not folder.is_dir() or folder.name.startswith("."):
@@ -67,6 +68,7 @@ def main() -> int:
         if sites:
             found = review(done, str(folder))
             added_to_files += found.pop("each")
+            importable += found.pop("importable")
             reviews.append([name, *found.values(), seconds])
         if options.where:
             for file, each in sites:
@@ -84,6 +86,9 @@ def main() -> int:
     print(f"\n{sums[2] / max(sums[1], 1):.1%} of the lines of changed files are added;", end=" ")
     print(f"functions added to a file at the median: {statistics.median(added_to_files or [0])}.")
     share = total["rewritten"] / max(total["uses"], 1)
+    of_them = importable["replicated"] / max(importable["training"], 1)
+    print(f"Of {importable['training']} training maps that can be imported,", end=" ")
+    print(f"{importable['replicated']} have replicated state ({of_them:.1%}).")
     print(f"\n{share:.1%} of {total['uses']} uses are rewritten.")
     return 0 if is_sound and share >= options.least else 1
 
@@ -98,22 +103,60 @@ def review(done, folder):
         for plan in plans
         if plan.use.function is not None and plan.use.function.takes_gradients
     ]
+    # A map of a program that cannot be imported does not train.
+    broken = [use for use in training if missing_imports(use.site.name.path, folder)]
     gained = [gain.place for gain in done.gains if has_state(gain.what)]
-    replicated = sum(
-        is_replicated(use) or any(use.site.name.is_inside(place) for place in gained)
+    replicated = [
+        use
         for use in training
-    )
+        if is_replicated(use) or any(use.site.name.is_inside(place) for place in gained)
+    ]
     return {
         "files": len(changed),
         "lines": sum(len(file.before.splitlines()) for file in changed),
         "added": sum(added(file) for file in changed),
         "functions": sum(each),
         "training": len(training),
-        "replicated": replicated,
+        "replicated": len(replicated),
         "findings": ruff(changed, "before"),
         "findings after": ruff(changed, "after"),
         "each": each,
+        "importable": {
+            "training": len(training) - len(broken),
+            "replicated": sum(use not in broken for use in replicated),
+        },
     }
+
+
+def missing_imports(path, folder):
+    """Return the modules of its own repository that a file imports and that are not there.
+
+    Such a file cannot be imported: its program was broken before anything was migrated.
+
+    >>> folder = tempfile.mkdtemp()
+    >>> path = Path(folder, "game", "train.py")
+    >>> path.parent.mkdir()
+    >>> _ = Path(folder, "game", "__init__.py").write_text("")
+    >>> _ = path.write_text("import jax, game.train\\nfrom game.old import model\\n")
+    >>> missing_imports(str(path), folder)
+    ['game.old']
+    """
+    if not path.endswith(".py"):
+        return []
+    names = set()
+    for node in ast.parse(Path(path).read_bytes()).body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module)
+    return sorted(name for name in names if is_missing(name.split("."), Path(folder)))
+
+
+def is_missing(parts, folder):
+    module = folder.joinpath(*parts)
+    # Generated modules are in no checkout.
+    is_own = Path(folder, parts[0], "__init__.py").is_file() and not parts[-1].endswith("_pb2")
+    return is_own and not module.is_dir() and not module.with_suffix(".py").is_file()
 
 
 def has_state(what):
