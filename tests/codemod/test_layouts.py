@@ -487,12 +487,12 @@ SIZED = {
     "nothing counts devices": (
         "def f(x): return x\ng = jax.pmap(f, 'i')\n",
         """\
-        def f(x): return x
+        def f(x):
+            x = jax.tree.map(lambda x: x[0], x)
+            return jax.tree.map(lambda x: x[None], x)
         g = jax.jit(
             lambda x: jax.shard_map(
-                lambda *args: jax.tree.map(
-                    lambda x: x[None], f(*jax.tree.map(lambda x: x[0], args))
-                ),
+                f,
                 mesh=jax.make_mesh(
                     (len(jax.tree.leaves(x)[0]),),
                     ('i',),
@@ -602,6 +602,7 @@ def test_a_mesh_has_as_many_devices_as_there_are_shards_where_these_may_be_fewer
 
 def test_calls_fill_their_lines_where_those_of_the_file_do(tmp_path):
     own = "".join(f"def f{i}(x):\n  return call(\n      x,\n      {i})\n" for i in range(4))
+    own += "f1(1)\n"
     text = f"import jax\n{COUNTED}{own}g = jax.pmap(f1, axis_name='i', donate_argnums=(0,))\n"
     after = rewritten(tmp_path, text)[0].decode()
     assert after.endswith(
@@ -627,6 +628,61 @@ def test_lines_are_filled_as_most_calls_of_the_file_fill_them(tmp_path, filled, 
     after = rewritten(tmp_path, text)[0].decode()
     assert ("g = jax.jit(jax.shard_map(\n" in after) == is_filled
     assert ("g = jax.jit(\n    jax.shard_map(\n" in after) != is_filled
+
+
+STACKED = {
+    "arrays": (
+        "def fork(rng):\n    a, b = jax.random.split(rng)\n    return a, b\n",
+        "def fork(rng):\n    rng = rng[0]\n    a, b = jax.random.split(rng)\n"
+        "    return a[None], b[None]\n",
+    ),
+    "expressions": (
+        "def fork(x):\n    return x + 1, jnp.sin(x)\n",
+        "def fork(x):\n    x = x[0]\n    return (x + 1)[None], jnp.sin(x)[None]\n",
+    ),
+    "a tree": (
+        "def fork(tree):\n    return tree, 1\n",
+        "def fork(tree):\n    tree = jax.tree.map(lambda x: x[0], tree)\n"
+        "    return jax.tree.map(lambda x: jnp.expand_dims(x, 0), (tree, 1))\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STACKED)
+def test_a_function_of_stacked_arguments_that_only_its_map_uses_is_edited(tmp_path, case):
+    before, expected = STACKED[case]
+    text = f"import jax\nimport jax.numpy as jnp\n{COUNTED}{before}g = jax.pmap(fork, 'i')\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert COUNTED + expected in after
+    assert "jax.shard_map(\n        fork,\n" in after
+
+
+def test_a_function_with_the_name_of_one_of_jax_is_edited(tmp_path):
+    text = (
+        f"import jax\n{COUNTED}def split(rng):\n    return jax.random.split(rng)\n"
+        "g = jax.pmap(split, 'i')\n"
+    )
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "    rng = rng[0]\n    return jax.random.split(rng)[None]\n" in after
+
+
+def test_a_function_that_is_also_called_is_wrapped(tmp_path):
+    text = (
+        f"import jax\n{COUNTED}def f(x):\n    return x + 1\nprint(f(1))\ng = jax.pmap(f, 'i')\n"
+    )
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "def f(x):\n    return x + 1\n" in after
+
+
+def test_a_backend_beside_devices_is_not_read(tmp_path):
+    text = (
+        "import jax\ndef evaluate(on_cpu, devices, x):\n"
+        "    g = jax.pmap(lambda x: x + 1, 'i', devices=devices, backend='cpu' if on_cpu else None)\n"
+        "    return g(x)\n"
+    )
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "jax.sharding.Mesh(" in after
+    assert "backend" not in after
 
 
 def test_a_default_of_a_lambda_is_not_broken_in_two(tmp_path):

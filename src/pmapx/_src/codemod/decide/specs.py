@@ -192,7 +192,8 @@ def _devices(options: dict[str, str]) -> str | None:
     """Returns the text of the mesh's devices, empty for all, None if they are not known."""
     devices, backend = (options.get(key, "None") for key in ("devices", "backend"))
     if devices != "None":
-        if backend != "None" or not _DEVICES.fullmatch(devices):
+        # pmap does not read ``backend`` beside ``devices``.
+        if not _DEVICES.fullmatch(devices):
             return None
         return "" if _EVERY_DEVICE.fullmatch(devices) else devices
     if backend == "None":

@@ -96,7 +96,10 @@ def _edit_return(use: Use, statement: ast.Return, value: ast.expr, editor: Edito
         first = between(start, starts(use.module.place(value)), f"{', '.join(names)} = ")
         editor.edits += [first, between(end, end, f"\n{indent}return {', '.join(parts)}")]
     elif axes is not None:
-        _wrap(use, value, axes, editor)
+        elements = value.elts if isinstance(value, ast.Tuple) else []
+        are_arrays = bool(elements) and all(is_array_expression(use, each) for each in elements)
+        for each in elements if are_arrays else [value]:
+            _wrap(use, each, axes, editor)
 
 
 def _fold(

@@ -329,7 +329,10 @@ class _Names:
                 if isinstance(node, ast.Name):
                     found[node.id] += 1
                 elif isinstance(node, ast.Attribute):
-                    found[node.attr] += 1
+                    # ``jax.random.split`` is no function of the program.
+                    reference = module.facts.references.get(node)  # type: ignore[union-attr]
+                    if reference is None or not reference.name.startswith(("jax.", "numpy.")):
+                        found[node.attr] += 1
                 elif isinstance(node, ast.alias):
                     found[node.asname or node.name] += 1
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -73,13 +73,7 @@ def _converts_arguments(use: Use) -> bool:
 
 def is_edited(use: Use) -> bool:
     """Returns whether the function itself is edited, and not wrapped in a lambda."""
-    layout = use.known_layout
-    if use.site.kind == "decorator":
-        return is_editable(use)
-    if not converts(use):
-        return False
-    is_plain = layout.is_leading and not isinstance(out_axes(use), tuple) and not use.keywords
-    return is_editable(use) and not (is_plain and not is_bound_again(use))
+    return is_editable(use) and (use.site.kind == "decorator" or converts(use))
 
 
 def has_own_body(use: Use) -> bool:
