@@ -94,7 +94,7 @@ def test_a_lifeline_behind_a_firewall_is_reported_once_and_nobody_is_lost(
 
 
 class LateStore:
-    """A coordination service on which process 0 publishes its address while the third call waits."""
+    """A coordination service on which an address is published while the third call waits."""
 
     def __init__(self):
         self.calls = 0
