@@ -667,9 +667,7 @@ def test_a_function_with_the_name_of_one_of_jax_is_edited(tmp_path):
 
 
 def test_a_function_that_is_also_called_is_wrapped(tmp_path):
-    text = (
-        f"import jax\n{COUNTED}def f(x):\n    return x + 1\nprint(f(1))\ng = jax.pmap(f, 'i')\n"
-    )
+    text = f"import jax\n{COUNTED}def f(x):\n    return x + 1\nprint(f(1))\ng = jax.pmap(f, 'i')\n"
     after = rewritten(tmp_path, text)[0].decode()
     assert "def f(x):\n    return x + 1\n" in after
 
