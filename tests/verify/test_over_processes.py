@@ -84,8 +84,7 @@ def test_equal_versions_are_verified_in_every_process(tmp_path, rewritten):
 
 
 def test_a_difference_in_one_process_is_reported_with_its_index(tmp_path, rewritten):
-    planted = "return x * 2 + float(jax.process_index() == 1)"
-    after = rewritten.replace("return x * 2", planted)
+    after = rewritten.replace("x * 2", "(x * 2 + float(jax.process_index() == 1))")
     after = after.replace("jax.random.PRNGKey(HERE)", "jax.random.PRNGKey(0)")
     write(tmp_path, before=BEFORE, after=after)
 
