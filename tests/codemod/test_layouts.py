@@ -657,6 +657,31 @@ def test_a_function_of_stacked_arguments_that_only_its_map_uses_is_edited(tmp_pa
     assert "jax.shard_map(\n        fork,\n" in after
 
 
+FIELDS = {
+    "a field beside others": ("stats", "stats.mean + x.mean() + stats.count"),
+    "a field that is not called": ("stats", "stats.mean + x.mean()"),
+    "a field of a class that is noted": ("stats: Stats", "stats.T + x.mean()"),
+}
+
+
+@pytest.mark.parametrize("case", FIELDS)
+def test_fields_with_the_names_of_an_arrays_methods_make_no_array(tmp_path, case):
+    parameter, result = FIELDS[case]
+    text = f"""\
+import jax
+{COUNTED}
+class Stats(NamedTuple):
+    mean: jax.Array
+
+def update({parameter}, x):
+    return {result}
+
+g = jax.pmap(update, 'i')
+"""
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "    stats = jax.tree.map(lambda x: x[0], stats)\n    x = x[0]\n" in after
+
+
 def test_a_function_with_the_name_of_one_of_jax_is_edited(tmp_path):
     text = (
         f"import jax\n{COUNTED}def split(rng):\n    return jax.random.split(rng)\n"

@@ -329,11 +329,21 @@ warmup = jax.pmap(warmup, axis_name="device")
 env_states = jnp.arange(N * 6.0).reshape(N, 2, 3)
 env_states, keys = warmup(env_states, jax.random.split(jax.random.key(0), N))
 """
+CALLED = "one, _ = make_warmup(1.0)(jnp.zeros((2, 3)), jax.random.key(0))\n"
+
+
+def test_a_function_that_another_makes_is_edited_if_its_map_alone_has_it(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(MIXED)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert "        keys = keys[0]\n" in text
+    assert "env_states = jnp.arange(N * 6.0).reshape(-1, 3)\n" in text
 
 
 def test_an_argument_stays_stacked_beside_others_if_the_function_is_wrapped(tmp_path):
     path = tmp_path / "program.py"
-    path.write_text(MIXED)
+    path.write_text(MIXED + CALLED)
     (file,) = migrate([str(path)]).changed
     text = file.after.decode()
     # One lambda for all arguments, and the comment above the split stays true.

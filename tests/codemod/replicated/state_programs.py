@@ -242,6 +242,87 @@ for batch in ROWS:
 RESULT = jax.device_get(first(state)), loss[0]
 STATE = state
 """,
+    "a_rate_that_fills_an_array": """
+def halves(w, batch, rate):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(w), "batch")
+    # A rate with a dtype makes what it is multiplied by float32, and a number does not.
+    return (w - rate * grads).astype(jnp.float16), rate * w
+step = jax.pmap(halves, "batch")
+def main(rate):
+    w = jnp.stack([jnp.asarray(INIT["w"], jnp.float16)] * N)
+    for batch in ROWS:
+        w, scaled = step(w, batch.astype(np.float16), jnp.full((N,), rate))
+    return w, scaled
+STATE, scaled = main(0.25)
+RESULT = first(STATE), scaled[0]
+""",
+    "a_rate_that_fills_an_array_of_numpy": """
+def halves(w, batch, rate):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(w), "batch")
+    # A rate with a dtype makes what it is multiplied by float32, and a number does not.
+    return (w - rate * grads).astype(jnp.float16), rate * w
+step = jax.pmap(halves, "batch")
+def main(rate):
+    w = jnp.stack([jnp.asarray(INIT["w"], jnp.float16)] * N)
+    for batch in ROWS:
+        w, scaled = step(w, batch.astype(np.float16), np.full(N, rate))
+    return w, scaled
+STATE, scaled = main(0.25)
+RESULT = first(STATE), scaled[0]
+""",
+    "a_rate_that_fills_an_array_of_a_dtype": """
+def halves(w, batch, rate):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(w), "batch")
+    # A rate with a dtype makes what it is multiplied by float32, and a number does not.
+    return (w - rate * grads).astype(jnp.float16), rate * w
+step = jax.pmap(halves, "batch")
+def main(rate):
+    w = jnp.stack([jnp.asarray(INIT["w"], jnp.float16)] * N)
+    for batch in ROWS:
+        w, scaled = step(w, batch.astype(np.float16), jnp.full((N,), rate, dtype=jnp.float32))
+    return w, scaled
+STATE, scaled = main(0.25)
+RESULT = first(STATE), scaled[0]
+""",
+    "a_rate_that_is_broadcast": """
+def halves(w, batch, rate):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(w), "batch")
+    # A rate with a dtype makes what it is multiplied by float32, and a number does not.
+    return (w - rate * grads).astype(jnp.float16), rate * w
+step = jax.pmap(halves, "batch")
+def main(rate):
+    w = jnp.stack([jnp.asarray(INIT["w"], jnp.float16)] * N)
+    for batch in ROWS:
+        w, scaled = step(w, batch.astype(np.float16), jnp.broadcast_to(rate, (N,)))
+    return w, scaled
+STATE, scaled = main(0.25)
+RESULT = first(STATE), scaled[0]
+""",
+    "a_rate_in_a_list": """
+def halves(w, batch, rate):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(w), "batch")
+    # A rate with a dtype makes what it is multiplied by float32, and a number does not.
+    return (w - rate * grads).astype(jnp.float16), rate * w
+step = jax.pmap(halves, "batch")
+def main(rate):
+    w = jnp.stack([jnp.asarray(INIT["w"], jnp.float16)] * N)
+    for batch in ROWS:
+        w, scaled = step(w, batch.astype(np.float16), jnp.array([rate] * N))
+    return w, scaled
+STATE, scaled = main(0.25)
+RESULT = first(STATE), scaled[0]
+""",
+    "copies_of_arrays_for_all_devices_by_default": """
+def everywhere(tree, devices=None):
+    devices = devices or jax.local_devices()
+    return jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * len(devices)), tree)
+state = everywhere(INIT)
+step = jax.pmap(train_step, "batch")
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
     "copies_broadcast": """
 state = jax.tree.map(lambda x: np.broadcast_to(x, (N,) + x.shape), INIT)
 step = jax.pmap(train_step, "batch")

@@ -431,6 +431,30 @@ STATE, RESULT = main()
         },
         ["train_step:state"],
     ),
+    "a_loop_in_a_file_without_pmap": (
+        {
+            "steps.py": HEAD
+            + """
+def make_step(rate):
+    def step(state, batch):
+        return train_step(state, rate * batch)
+    return jax.pmap(step, axis_name="batch")
+""",
+            "main.py": """
+import jax, jax.numpy as jnp
+import steps
+n = jax.local_device_count()
+state = jax.tree.map(lambda x: jnp.stack([x] * n), steps.INIT)
+p_step = steps.make_step(2.0)
+losses = []
+for batch in steps.ROWS:
+    state, loss = p_step(state, batch)
+    losses.append(float(loss[0]))
+STATE, RESULT = state, (losses, jax.tree.map(lambda x: x[0], state))
+""",
+        },
+        ["step:state"],
+    ),
 }
 
 # Each with a part of the reason.

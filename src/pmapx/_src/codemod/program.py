@@ -403,15 +403,16 @@ class Program:
             if isinstance(data, bytes):
                 after[path] = notebook_edits.applied_to(path, data, edits)
         changed.project.texts = {os.path.normpath(path): data for path, data in after.items()}
-        for path in self._texts:
-            # All of them: what was edited may not have a word of pmap any more.
+        for path in after:
+            # All of them: what was edited may not have a word of pmap any more, or never had one.
             changed._texts[path] = after[path]
             module, was = changed.project.module(path, data=after[path]), self.project.module(path)
             if module is not None and was is not None:
                 module.source.before = was.source
         changed.around, changed.shared, changed._arounds = self.around, self.shared, self._arounds
         changed.has_common_functions = self.has_common_functions
-        changed._restyled, changed._before = restyled, self._texts
+        before = {path: self._text(path) for path in after}
+        changed._restyled, changed._before = restyled, before
         if to != "pmapx" and not changed._merge():
             return None
         files: list[Rewriting] = []
@@ -428,13 +429,11 @@ class Program:
                 if each.reason.startswith(NOT_WRITTEN)
                 and (is_edited or each.place not in self._left)
             }
-            before = self._texts[file.path]
-            files.append(dataclasses.replace(file, before=before, outcomes=outcomes))
+            file = dataclasses.replace(file, before=before[file.path], outcomes=outcomes)
+            files.append(file)
         if refused:
             self.refused |= refused
             return None
-        others = [path for path in after if path not in self._texts]
-        files += [Rewriting(path, self._text(path), after[path], ()) for path in others]
         return sorted(files, key=lambda file: self._paths.index(file.path))
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 import dataclasses
 
-from pmapx._src.analysis import known_names
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.interpreter.indexing import index_taken
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Function, Named
+from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
+from pmapx._src.codemod.decide.assigned_values import block_of
 
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
 UNREPLICATE = known_names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
 TO_HOST = frozenset({"jax.device_get", "numpy.asarray", "numpy.array"})
 # These take the first, and bring it to the host unless they are asked not to.
 _FIRST_ON_HOST = frozenset({"acme.jax.utils.get_from_first_device"})
+_FULLS = frozenset({"jax.numpy.full", "numpy.full"})
 _STACKS = frozenset({"jax.numpy.stack", "numpy.stack", "jax.numpy.array", "numpy.array"})
 _ARRAYS = frozenset({"jax.numpy.array", "jax.numpy.asarray", "numpy.array", "numpy.asarray"})
 _REPEATS = frozenset({"jax.numpy.repeat", "numpy.repeat"})
@@ -48,12 +52,57 @@ def to_host(call: ast.Call, called: frozenset[str]) -> str:
     return "jax.device_get" if called <= _FIRST_ON_HOST and is_asked else ""
 
 
+def conversion(module: Module, call: ast.AST, tree: ast.expr) -> tuple[str, str] | None:
+    """Returns what keeps the dtype, and is written around what a call stacks copies of.
+
+    In ``jnp.array([lr] * n)``, the number ``lr`` gets a dtype, while itself it has a weak type.
+    ``jnp.full((n,), lr)`` becomes ``jnp.full((), lr)``, which fails if ``lr`` is no scalar. None
+    if the file has no name for NumPy.
+    """
+    names = names_called(module, call)
+    function = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+    if names and names <= _FULLS and isinstance(call, ast.Call):
+        return f"{function}((), ", "".join(f", {ast.unparse(p)}" for p in _dtype(call)) + ")"
+    if names and names <= _BROADCASTS and _is_of_scalar(module, call):
+        return f"{function}(", ", ())"
+    is_array = isinstance(tree, ast.Call) and bool(names_called(module, tree))
+    block = block_of(module, tree)
+    if not names or not names <= _ARRAYS or is_array or isinstance(block, ast.Lambda):
+        return "", ""
+    if ArrayExpressions(module, block, frozenset()).is_array(tree):
+        return "", ""
+    held = module.env.names.items()
+    name = next((name for name, facts in held if facts == frozenset({Named("numpy")})), None)
+    return None if name is None else (f"{name}.asarray(", ")")
+
+
+def _dtype(call: ast.Call) -> list[ast.expr | ast.keyword]:
+    """Returns the dtype that ``full(shape, value, dtype)`` is given, if it is."""
+    return [*call.args[2:3], *(keyword for keyword in call.keywords if keyword.arg == "dtype")]
+
+
+def _is_of_scalar(module: Module, call: ast.AST) -> bool:
+    """Returns whether a call makes an array of which each device gets one number."""
+    names = names_called(module, call)
+    if not isinstance(call, ast.Call) or not names or not names <= _FULLS | _BROADCASTS:
+        return False
+    is_full = names <= _FULLS
+    dtype = _dtype(call) if is_full else []
+    if len(call.args) + len(call.keywords) - len(dtype) != 2 or len(call.args) < 2:
+        return False
+    shape = call.args[0 if is_full else 1]
+    count = shape.elts[0] if isinstance(shape, ast.Tuple) and len(shape.elts) == 1 else shape
+    return _is_count(module, count)
+
+
 def copied(module: Module, call: ast.Call, called: frozenset[str]) -> Copied | None:
     """Returns what a call stacks copies of: ``jnp.stack([x] * n)``, alone or in a tree_map."""
     if called and called <= known_names.TREE_MAP and len(call.args) == 2 and not call.keywords:
         found = _copied_by(module, call.args[0], call)
         return None if found is None else Copied(call.args[1], found.devices)
-    return _of(module, call, called)
+    found = _of(module, call, called)
+    has_name = found is None or conversion(module, call, found.tree) is not None
+    return found if has_name else None
 
 
 def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
@@ -75,6 +124,7 @@ def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
             else None
         )
         is_own = one is not None and isinstance(one.tree, ast.Name)
+        is_own = is_own and result is not None and not _is_of_scalar(module, result)
         if one is None or not is_own or one.tree.id != function.args.args[0].arg:  # type: ignore[attr-defined]
             return None
         names = ast.walk(one.devices) if one.devices is not None else ()
@@ -168,6 +218,10 @@ def _of(module: Module, call: ast.Call, called: frozenset[str]) -> Copied | None
         if is_first and one is not None and _is_count(module, args[1]):
             return Copied(one, _devices(module, args[1]))
         return None
+    if _is_of_scalar(module, call):
+        number, shape = args[:2] if called <= _BROADCASTS else args[1::-1]
+        count = shape.elts[0] if isinstance(shape, ast.Tuple) else shape
+        return Copied(number, _devices(module, count))
     if call.keywords:
         return None
     if called <= _STACKS and len(args) == 1:
@@ -223,7 +277,7 @@ def _repeated(module: Module, node: ast.expr) -> Copied | None:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         for one, count in ((node.left, node.right), (node.right, node.left)):
             if isinstance(one, ast.List) and len(one.elts) == 1 and _is_count(module, count):
-                return Copied(one.elts[0], _devices(module, count))
+                return Copied(_as_array(module, one.elts[0]), _devices(module, count))
     if isinstance(node, ast.ListComp) and len(node.generators) == 1:
         generator = node.generators[0]
         is_counted = (
@@ -236,6 +290,13 @@ def _repeated(module: Module, node: ast.expr) -> Copied | None:
         if is_counted and is_same and node.elt.id != generator.target.id:  # type: ignore[attr-defined]
             return Copied(node.elt, _devices(module, generator.iter.args[0]))  # type: ignore[attr-defined]
     return None
+
+
+def _as_array(module: Module, node: ast.expr) -> ast.expr:
+    """Returns what ``jnp.asarray(x)`` makes an array of, which a stack does anyway."""
+    is_plain = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
+    names = names_called(module, node) if is_plain else frozenset()
+    return node.args[0] if names and names <= _ARRAYS else node  # type: ignore[attr-defined]
 
 
 def _broadcast(module: Module, node: ast.expr, shape: ast.expr) -> Copied | None:
@@ -285,16 +346,58 @@ def _is_devices(module: Module, node: ast.expr) -> bool:
         bound = module.facts.definitions.bound.get((scope, node.id))
         if bound:
             sources = [each.source for each in bound]
-            return (
-                len(sources) == 1
-                and sources[0] is not None
-                and not isinstance(sources[0], ast.Name)
-                and _is_devices(module, sources[0])
-            )
+            is_one = len(sources) == 1 and not isinstance(sources[0], ast.Name)
+            if is_one and sources[0] is not None and _is_devices(module, sources[0]):
+                return True
+            return _is_all_by_default(module, scope, node.id)
     return False
+
+
+def _is_all_by_default(module: Module, function: ast.AST, name: str) -> bool:
+    """Returns whether no call gives a parameter for which all devices are the default.
+
+    ``devices = devices or jax.local_devices()``, or the same by ``if devices is None``.
+    """
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    default = syntax.defaults(function.args).get(name)
+    if not isinstance(default, ast.Constant) or default.value is not None:
+        return False
+    for each in module.facts.definitions.bound[function, name]:
+        source = each.source
+        parts = [source] if source is not None else []
+        if isinstance(source, ast.BoolOp) and isinstance(source.op, ast.Or):
+            parts = source.values
+        elif isinstance(source, ast.IfExp):
+            parts = [source.body, source.orelse]
+        others = [p for p in parts if not (isinstance(p, ast.Name) and p.id == name)]
+        is_default = isinstance(each.node, ast.arg) or others == [default]
+        if not is_default and not (others and all(_is_devices(module, p) for p in others)):
+            return False
+    names = syntax.positional(function.args)
+    position = names.index(name) if name in names else len(names)
+    return not any(
+        isinstance(fact, Function) and fact.node is function and _gives(call, name, position)
+        for other in module.project.modules.values()
+        if other is not None
+        for call, callee in other.facts.callees.items()
+        for fact in callee
+    )
+
+
+def _gives(call: ast.AST, name: str, position: int) -> bool:
+    if not isinstance(call, ast.Call):
+        return True
+    is_open = any(isinstance(arg, ast.Starred) for arg in call.args)
+    is_named = any(keyword.arg in (name, None) for keyword in call.keywords)
+    return is_open or is_named or len(call.args) > position
 
 
 def _devices(module: Module, count: ast.expr) -> ast.expr | None:
     """Returns the devices that copies are made for, None for all that there are."""
     held = _counted(module, count)
+    bound = module.facts.definitions.bound
+    for scope in module.functions_around(held) if isinstance(held, ast.Name) else ():
+        if (scope, held.id) in bound:  # type: ignore[union-attr]
+            return None if _is_all_by_default(module, scope, held.id) else held  # type: ignore[union-attr]
     return None if isinstance(held, ast.Call) else held

@@ -12,12 +12,15 @@ import re
 import weakref
 from collections.abc import Iterator
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.syntax import defaults, positional, returns
 from pmapx._src.analysis.values import (
     Bound,
+    Class,
+    Exported,
     Function,
     Mapped,
     Partial,
@@ -36,6 +39,7 @@ _OF_ARRAYS = frozenset(
         "ravel", "squeeze", "max", "min", "at",
     }
 )  # fmt: skip
+_DATA_OF_ARRAYS = frozenset({"shape", "T", "ndim", "dtype", "at"})
 _SCOPES = (
     ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ListComp, ast.SetComp, ast.DictComp,
     ast.GeneratorExp,
@@ -90,9 +94,25 @@ class MappedFunction:
             and isinstance(above.ops[0], (ast.Is, ast.IsNot))
             for use in uses
         )
-        return not may_be_none and any(
+        parents = map(module.parent, uses)
+        attributes = {each.attr for each in parents if isinstance(each, ast.Attribute)}
+        is_object = bool(attributes - known_names.ARRAY_ATTRIBUTES)
+        return not (may_be_none or is_object or self._is_of_own_class(name)) and any(
             use.lineno <= first and _is_used_as_array(module, use) for use in uses
         )
+
+    def _is_of_own_class(self, name: str) -> bool:
+        """Returns whether a parameter's annotation is a class of the program."""
+        arguments = self.node.args
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        noted = next((each.annotation for each in every if each.arg == name), None)
+        module = self.function.module
+        held = module.env.find(noted.id) if isinstance(noted, ast.Name) else None
+        found = [
+            module.project.exported(fact.path, fact.name) if isinstance(fact, Exported) else {fact}
+            for fact in held or ()
+        ]
+        return any(isinstance(fact, Class) for each in found for fact in each)
 
     @functools.cached_property
     def is_vmapped(self) -> bool:
@@ -190,7 +210,10 @@ def _is_used_as_array(module: Module, use: ast.Name) -> bool:
             isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in parent.ops
         )
     if isinstance(parent, ast.Attribute):
-        return parent.attr in _OF_ARRAYS
+        above = module.parent(parent)
+        is_called = isinstance(above, ast.Call) and above.func is parent
+        # ``stats.mean`` that is not called is a field.
+        return parent.attr in _OF_ARRAYS and is_called != (parent.attr in _DATA_OF_ARRAYS)
     if isinstance(parent, ast.Call) and use in parent.args:
         call = module.facts.calls.get(parent)
         names = call.names if call is not None else frozenset()
@@ -386,14 +409,26 @@ def is_named_once(module: Module, node: ast.AST, name: str, times: int = 2) -> b
     """Returns whether a name has one definition and one use, in all files that may know it.
 
     A file of another program may have a function of the same name. An object's methods may be
-    called anywhere.
+    called anywhere, a function inside of another only there.
     """
+    around = module.functions_around(node)
+    if around and isinstance(module.parent(node), ast.FunctionDef):
+        parts = [part for part in ast.walk(around[0]) if name in _names_in(part)]
+        if not any(isinstance(part, (ast.Global, ast.Nonlocal)) for part in parts):
+            return len(parts) == times
     project, path = module.project, os.path.normpath(module.path)
     if project not in _NAMES:
         _NAMES[project] = _Names(project)
     is_method = isinstance(module.parent(node), ast.ClassDef)
     is_known = not is_method and path in project.modules
     return _NAMES[project].count(name, path if is_known else None) == times
+
+
+def _names_in(node: ast.AST) -> list[str]:
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return node.names
+    held = (getattr(node, key, None) for key in ("id", "name", "attr", "arg"))
+    return [each for each in held if isinstance(each, str)]
 
 
 # By project, with how many files it had when it was read.

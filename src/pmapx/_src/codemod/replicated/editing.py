@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.decide import axis_names
+from pmapx._src.codemod.decide import axis_names, copies
 from pmapx._src.codemod.decide.array_twins import (
     is_computed_with,
     is_kept,
@@ -146,6 +146,9 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         if is_donated and not has_copies and is_shared:
             # A step that reuses the memory of its state must not take it from another array.
             before, after = f"{HELPER}(jax.tree.map({jax_numpy(module)}.copy, ", ")"
+        around = copies.conversion(module, node, change.kept)
+        if around is not None and around[0]:
+            before, after = f"{HELPER}({around[0]}", around[1]
         if change.devices is not None:
             after += f", {_text(module, change.devices)}"
         after += f"){text}"
