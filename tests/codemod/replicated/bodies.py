@@ -92,6 +92,51 @@ def step(state, batch):
         kept.append(batch * i)
     return sum(kept), state
 """, {0}),
+    "what_lists_were_given_in_the_rounds_before": ("""
+def step(state, batch):
+    first, second, third = [state["w"]], [state["w"]], [state["w"]]
+    for i in range(4):
+        third.append(sum(second))
+        second.append(sum(first))
+        first.append(batch)
+    return sum(third), state
+""", {0}),
+    "a_dict_with_a_default_is_updated": ("""
+def step(state, batch):
+    kept = collections.defaultdict(lambda: state["w"])
+    kept.update(x=batch)
+    return kept["x"], state
+""", {0}),
+    "one_of_two_dicts_is_updated": ("""
+def step(state, batch):
+    kept = collections.defaultdict(lambda: state["w"])
+    kept = kept if np.asarray(STATE["s"]).any() else collections.OrderedDict()
+    kept.update(x=batch)
+    return kept["x"], state
+""", {0}),
+    "a_function_that_the_process_chooses": ("""
+def step(state, batch):
+    scale = (lambda x: x) if jax.process_index() == 0 else (lambda x: 2 * x)
+    if jax.process_index() == 0:
+        def shift(x):
+            return x + 1
+    else:
+        def shift(x):
+            return x
+    return scale(state["w"]), shift(state["w"]), state
+""", {0, 1}),
+    "one_of_two_reductions": ("""
+def step(state, batch):
+    reduce = lax.pmean if np.asarray(STATE["s"]).any() else lax.psum
+    return reduce(batch, "batch"), (lambda x: x)(batch)
+""", {1}),
+    "an_item_that_one_of_two_dicts_has": ("""
+def step(state, batch):
+    table = {"a": jnp.sum} if np.asarray(STATE["s"]).any() else {"b": jnp.sum}
+    function = table.get("a")
+    kept = state["w"] if function is not None else batch
+    return kept, state
+""", {0}),
     "bound_by_a_function_inside": ("""
 def step(state, batch):
     total = 0.0

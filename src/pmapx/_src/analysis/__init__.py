@@ -4,6 +4,6 @@
 functions that have no ``relevance`` to what is looked for. A value is a set of ``values``;
 ``scopes`` hold them by name, with the ``definitions`` that reach each point. ``known_calls`` and
 ``known_names`` have the functions of JAX and others. All that is seen goes to ``facts``, which the
-rules and ``migrate`` read; ``sites`` are the uses of pmap among them. ``rearranging`` finds
-functions that only move the leaves of a tree. ``syntax`` walks trees.
+rules and ``migrate`` read; ``sites`` are the uses of pmap among them. ``syntax``
+walks trees.
 """

@@ -94,12 +94,17 @@ def may_pass_on(data: bytes) -> bool:
 DICTS = frozenset(
     {"builtins.dict", "flax.core.FrozenDict", "flax.core.frozen_dict.FrozenDict"}
 )  # fmt: skip
-# The result is the first argument's, for what is followed here.
-IDENTITY = DICTS | frozenset(
+# Of a dict, a new one with its leaves.
+DICT_COPIES = DICTS | frozenset(
     {
-        "jax.block_until_ready", "copy.copy", "copy.deepcopy", "flax.core.freeze",
-        "flax.core.unfreeze", "flax.core.frozen_dict.freeze", "flax.core.frozen_dict.unfreeze",
-        "builtins.iter", "typing.cast",
+        "copy.deepcopy", "flax.core.freeze", "flax.core.unfreeze", "flax.core.frozen_dict.freeze",
+        "flax.core.frozen_dict.unfreeze",
+    }
+)  # fmt: skip
+# The result is the first argument's, for what is followed here.
+IDENTITY = DICT_COPIES | frozenset(
+    {
+        "jax.block_until_ready", "copy.copy", "builtins.iter", "typing.cast",
         "jax.lax.stop_gradient", "jax.lax.optimization_barrier",
     }
 )  # fmt: skip
@@ -133,18 +138,11 @@ DEVICE_COUNTS = frozenset(
     }
 )  # fmt: skip
 DEVICES = frozenset({"jax.devices", "jax.local_devices"})
-PROCESSES = frozenset(
-    {
-        "jax.process_count", "jax.process_index", "jax.host_count", "jax.host_id",
-        "jax.distributed.initialize",
-    }
-)  # fmt: skip
+PROCESS_COUNTS = frozenset({"jax.process_count", "jax.host_count"})
+PROCESSES = PROCESS_COUNTS | {"jax.process_index", "jax.host_id", "jax.distributed.initialize"}
 
 # What these return, or what is made of it, matters to code that need not name them.
-RETURNING = (
-    FOLLOWED | OTHER_PMAPS | SPEC | DEVICE_COUNTS | DEVICES
-    | {"jax.process_count", "jax.host_count"}
-)  # fmt: skip
+RETURNING = FOLLOWED | OTHER_PMAPS | SPEC | DEVICE_COUNTS | DEVICES | PROCESS_COUNTS
 
 # Reading these of an array touches none of its data.
 METADATA = frozenset(

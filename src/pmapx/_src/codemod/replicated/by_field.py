@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pmapx._src.analysis import syntax
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
-from pmapx._src.analysis.rearranging import Built, Moved, Result, rearranged
 from pmapx._src.analysis.values import Bound, Function
 from pmapx._src.codemod.decide.first_shards import chooses_item
 from pmapx._src.codemod.replicated.groups import (
@@ -25,6 +24,7 @@ from pmapx._src.codemod.replicated.groups import (
     refs,
 )
 from pmapx._src.codemod.replicated.mapped_functions import definition_of
+from pmapx._src.codemod.varying.moving import Built, Result, rearranged
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -239,10 +239,10 @@ def _is_alike(result: Result, stacked: Collection[str]) -> bool:
     """Tells whether the fields of a state that keep their axis are, and stay, by themselves."""
     if isinstance(result, tuple):
         return all(_is_alike(each, stacked) for each in result)
-    if isinstance(result, Moved):
-        return not result.fields & {"", *stacked}
+    if not isinstance(result, Built):
+        return result.isdisjoint({"", *stacked})
     return {*stacked} <= {name for name, _ in result.fields} and all(
-        held.fields == {name} if name in stacked else _is_alike(held, stacked)
+        held == {name} if name in stacked else _is_alike(held, stacked)
         for name, held in result.fields
     )
 
@@ -269,7 +269,7 @@ def _as_moved(result: Result, held: Ref, *, is_by_field: bool) -> Abstract:
     if isinstance(result, Built):
         held.element.is_rebuilt = True
         return Ref(held.element)
-    return Ref(held.element, is_part=is_by_field) if result.fields else NOTHING
+    return Ref(held.element, is_part=is_by_field) if result else NOTHING
 
 
 def origins(values: StackedCalls, module: Module, node: ast.AST, seen: set[ast.AST]) -> set[object]:

@@ -104,14 +104,14 @@ class Reading(Calls):
     ) -> None:
         broken: list[Names] = []
         for _ in range(MOST_ROUNDS):
-            before = dict(scope.names)
+            before, shapes_before = dict(scope.names), shapes(scope.names)
             scope.exits.append(([], []))
             start()
             is_through = self.under(cause, lambda: self.execute(scope, node.body))
             breaks, continues = scope.exits.pop()
             broken += breaks
             scope.names = _merged([before, *continues, *([scope.names] if is_through else [])])
-            if shapes(before) == shapes(scope.names):
+            if shapes_before == shapes(scope.names):
                 break
         else:
             raise NotFollowedError("a loop", node.lineno)
@@ -166,7 +166,7 @@ class Reading(Calls):
         held = self.read_lambda(scope, node)
         for decorator in reversed(node.decorator_list):
             held = self.call(self.value(scope, decorator), Given([held]), decorator)
-        scope.names[node.name] = held
+        scope.names[node.name] = self.controlled(held)
 
     def read_classdef(self, scope: Scope, node: ast.ClassDef) -> None:
         # Its methods may take in anything of the body around them.
@@ -190,8 +190,10 @@ class Reading(Calls):
         for target in node.targets:
             if isinstance(target, ast.Name):
                 scope.names.pop(target.id, None)
-            elif isinstance(target, ast.Subscript):
-                self.store(self.value(scope, target.value), [self.value(scope, target.slice)])
+            elif isinstance(target, (ast.Attribute, ast.Subscript)):
+                index = [target.slice] if isinstance(target, ast.Subscript) else []
+                given = [self.value(scope, each) for each in index]
+                self.store(self.value(scope, target.value), given)
 
     def read_assert(self, scope: Scope, node: ast.Assert) -> None:
         self.value(scope, node.test)

@@ -94,7 +94,15 @@ class Calls(Expressions):
         if is_scaled and known_calls.is_mapped_axis(self, given.keywords.get("axis_name")):
             # Flax's DynamicScale, whose gradients are their mean over the axis.
             return Partial(function=Library(name=known_calls.SCALED_GRADIENT), args=given.args)
-        if type(base) is not Value and not isinstance(base, (Fresh, Items, Literal, Table)):
+        if isinstance(base, Either):
+            several = (
+                (each, self._method(scope, each, name, given, node)) for each in base.options
+            )
+            return joined(
+                found or self.call(self.attribute(each, name, node.func), given, node)
+                for each, found in several
+            )
+        if type(base) not in (Value, Fresh, Items, Literal, Table, Deferred):
             return None
         is_step = name == "apply_gradients" and given.keywords.keys() >= {"grads"}
         if is_step and not given.args and given.rest is None:
@@ -286,11 +294,7 @@ class Calls(Expressions):
             for each in init:
                 self.call(self.outside.function(each, table), given, node)
             return table
-        fields = [
-            each.target.id
-            for each in cls.node.body
-            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
-        ]
+        fields = fields_of(cls.node)
         is_plain = given.rest is None and len(given.args) <= len(fields)
         is_made = any(methods(cls, name) for name in ("__new__", "__post_init__"))
         if is_plain and not is_made and not _inherits_fields(cls):
@@ -310,6 +314,12 @@ def _held_around(closure: Closure) -> list[Value]:
         held = [*scope.names.values(), *held]
         scope = scope.around  # type: ignore[assignment]
     return held
+
+
+def fields_of(cls: ast.ClassDef) -> list[str]:
+    """Returns the fields of a class, as a dataclass has them."""
+    targets = (each.target for each in cls.body if isinstance(each, ast.AnnAssign))
+    return [each.id for each in targets if isinstance(each, ast.Name)]
 
 
 def _replacing(cls: facts.Class) -> str:

@@ -19,13 +19,14 @@ from pmapx._src.analysis.values import Bound, Exported, Function, Named
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 
-_WORDS = frozenset(
+# JAX's functions that do, by the last part of their names.
+WORDS = frozenset(
     {
         "axis_index", "ppermute", "pshuffle", "pswapaxes", "all_to_all", "psum_scatter",
         "pure_callback", "io_callback", "host_callback", "id_tap", "ragged_all_to_all",
     }
 )  # fmt: skip
-_PATTERN = re.compile(rf"\b(?:{'|'.join(sorted(_WORDS))})\b".encode())
+_PATTERN = re.compile(rf"\b(?:{'|'.join(sorted(WORDS))})\b".encode())
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # What an optimizer of Optax's is made of: two functions.
 _OPTIMIZER = "GradientTransformation"
@@ -126,7 +127,7 @@ def _stored_as(tree: ast.AST, names: Set[str]) -> Iterator[str]:
     defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
     def may_differ(node: ast.AST) -> bool:
-        return leaf(node) in names or _asks(node, names | _WORDS)
+        return leaf(node) in names or _asks(node, names | WORDS)
 
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and may_differ(node.value):
@@ -168,7 +169,7 @@ def _reaching(trees: Iterable[Tree], mapped: Set[str]) -> set[str]:
             for definition in several:
                 users.setdefault(definition, []).append(node)
     lambdas = {name for tree, _ in trees for name in _lambdas(tree)}
-    waiting = [node for node, found in used.items() if found & (_WORDS | lambdas)]
+    waiting = [node for node, found in used.items() if found & (WORDS | lambdas)]
     reached = set(waiting)
     while waiting:
         new = [each for each in users.get(waiting.pop(), ()) if each not in reached]
@@ -180,7 +181,7 @@ def _reaching(trees: Iterable[Tree], mapped: Set[str]) -> set[str]:
 def _lambdas(tree: ast.AST) -> Iterator[str]:
     """Returns the names that are given to lambdas which ask for the device's index."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and _asks(node.value, _WORDS):
+        if isinstance(node, ast.Assign) and _asks(node.value, WORDS):
             yield from (each.id for each in node.targets if isinstance(each, ast.Name))
 
 
@@ -207,7 +208,7 @@ def _data_parameters(tree: ast.AST) -> set[ast.AST]:
     for function in ast.walk(tree):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             names = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
-            names &= _WORDS
+            names &= WORDS
             inside = list(ast.walk(function)) if names else []
             names -= {leaf(each.func) for each in inside if isinstance(each, ast.Call)}
             found.update(each for each in inside if isinstance(each, ast.Name) and each.id in names)
@@ -268,7 +269,7 @@ def _called(call: ast.Call, module: Module | None) -> set[str | ast.AST] | None:
     callees = list(module.facts.callees.get(call, ())) if module is not None else []
     if callees and all(isinstance(fact, Named) for fact in callees):
         leaves = {fact.name.rpartition(".")[2] for fact in callees if isinstance(fact, Named)}
-        return {name for name in leaves if name in _WORDS or name == "pmap"}
+        return {name for name in leaves if name in WORDS or name == "pmap"}
     if len(callees) == 1 and isinstance(callees[0], Function):
         function = callees[0]
         return {function.node} if function.name == leaf(call.func) else None
@@ -285,7 +286,7 @@ def _is_value(tree: Tree, names: Set[str]) -> bool:
         node = waiting.pop()
         waiting += _parts(node)
         held += [node] if leaf(node) in names else []
-        lambdas += [node] if _asks(node, names | _WORDS) else []
+        lambdas += [node] if _asks(node, names | WORDS) else []
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             # A lambda is followed by its name.
             followed.update([id(node.value)] if isinstance(node.value, ast.Lambda) else [])

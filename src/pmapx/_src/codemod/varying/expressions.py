@@ -101,7 +101,10 @@ class Expressions(abc.ABC):
         """Returns a value as it is on a path that some devices may not take."""
         if self.control is None or cause_of(held) is not None:
             return held
-        return Value(self.control, (held,)) if not functions_in([held]) else held
+        functions = functions_in([held])
+        if functions:
+            return Deferred(self.control, (held,), functions)
+        return Value(self.control, (held,))
 
     def bind(self, scope: Scope, target: ast.expr, held: Value) -> None:
         """Gives a target its value."""
@@ -202,6 +205,10 @@ class Expressions(abc.ABC):
         if isinstance(iterated, Items) and iterated.items and not iterated.is_open:
             return within(iterated, joined(iterated.items))
         return any_of(iterated)
+
+    def values_of(self, mapping: Value) -> Value:
+        """Returns what the values of a dict may be."""
+        return any_of(mapping)
 
     def attribute(self, base: Value, name: str, node: ast.AST) -> Value:
         """Returns what an attribute of a value holds."""
@@ -325,7 +332,9 @@ class Expressions(abc.ABC):
                 several = [each for each in (table.rest, held.rest) if each is not None]
                 table.rest = joined(several) if several else None
             else:
-                table.rest = any_of(*(each for each in (name, held, table.rest) if each))
+                held = held if key is not None else self.values_of(held)
+                table.rest = held if table.rest is None else join(table.rest, held)
+                table.cause = table.cause or cause_of(name)
         return table
 
     def read_attribute(self, scope: Scope, node: ast.Attribute) -> Value:
@@ -357,8 +366,9 @@ class Expressions(abc.ABC):
         is_identity = all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops)
         # ``"mask" in batch`` asks for a key.
         key = parts[0].value if isinstance(parts[0], Literal) else None
-        is_key = isinstance(node.ops[0], (ast.In, ast.NotIn)) and isinstance(key, str)
-        return Fresh() if is_identity or is_key else self.computed(node, *parts)
+        is_key = isinstance(node.ops[-1], (ast.In, ast.NotIn)) and isinstance(key, str)
+        is_known = is_identity or (is_key and len(node.ops) == 1)
+        return Fresh() if is_known else self.computed(node, *parts)
 
     def read_ifexp(self, scope: Scope, node: ast.IfExp) -> Value:
         known = self.constant(scope, node.test)
@@ -397,6 +407,8 @@ class Expressions(abc.ABC):
             found += [self.value(inner, test) for test in generator.ifs]
         parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
         held = [self.value(inner, part) for part in parts]
+        if isinstance(node, ast.DictComp):
+            return Table(cause_of(*found, held[0]), rest=held[1])
         return Items(cause_of(*found), (), held, is_open=True)
 
     read_setcomp = read_generatorexp = read_dictcomp = read_listcomp

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis import known_names
+from pmapx._src.codemod.varying.differing import WORDS
 from pmapx._src.codemod.varying.values import (
     MOST_ROUNDS,
     Cause,
@@ -58,14 +59,10 @@ _SHARING = frozenset(
     }
 )  # fmt: skip
 # By the last part of the name, wherever they are imported from.
-_DIFFERING = frozenset(
-    {
-        "axis_index", "ppermute", "pshuffle", "pswapaxes", "all_to_all", "psum_scatter",
-        "ragged_all_to_all", "pure_callback", "io_callback", "call", "id_tap", "process_index",
-        "host_id", "urandom", "time", "time_ns", "perf_counter", "monotonic", "uuid4", "getpid",
-        "gethostname", "input", "pcast", "pvary", "pbroadcast",
-    }
-)  # fmt: skip
+_DIFFERING = WORDS | {
+    "call", "process_index", "host_id", "urandom", "time", "time_ns", "perf_counter", "monotonic",
+    "uuid4", "getpid", "gethostname", "input", "pcast", "pvary", "pbroadcast",
+}  # fmt: skip
 # Modules of Flax's nnx change in place when they are called.
 _DIFFERING_MODULES = (
     "flax.nnx.",
@@ -82,9 +79,8 @@ _SAME_FUNCTION = (
     known_names.JIT
     | (known_names.SAME_CALLABLE - {"functools.wraps", "haiku.without_apply_rng"})
     | {
-        "jax.jit", "jax.named_call", "jax.ad_checkpoint.checkpoint", "flax.linen.jit",
-        "flax.linen.remat", "haiku.remat", "haiku.jit", "kfac_jax.utils.wrap_if_pmap",
-        "equinox.filter_vmap", "haiku.vmap", "jax.vmap", "chex.assert_max_traces",
+        "jax.ad_checkpoint.checkpoint", "flax.linen.jit", "flax.linen.remat", "haiku.remat",
+        "haiku.jit", "kfac_jax.utils.wrap_if_pmap", "equinox.filter_vmap", "haiku.vmap",
     }
 )  # fmt: skip
 _LOOKING = frozenset(

@@ -34,7 +34,6 @@ _TRANSPARENT = frozenset(
         "override", "typechecked", "jaxtyped", "typed", "abstractmethod", "filter_jit",
     }
 )  # fmt: skip
-_EQUAL = frozenset({"jax.process_count", "jax.host_count"})
 # A function that is mapped itself.
 MAPPED = "a mapped function"
 PROPERTIES = frozenset({"property", "cached_property"})
@@ -65,7 +64,7 @@ class Outside:
 
     def __init__(self, module: Module) -> None:
         self._frame = Frame(module, module.env)
-        self._names: dict[tuple[int, str], Value] = {}
+        self._names: dict[tuple[int | str, str], Value] = {}
         self._objects: dict[facts.Fact, Value] = {}
 
     @property
@@ -97,7 +96,10 @@ class Outside:
         home = project.module(path)
         if home is not None and name in home.env.names:
             return self._name(home, home.env, name)
-        return self.value(lookup.looked_up(self._frame, project.exported(path, name)))
+        if (path, name) not in self._names:
+            found = lookup.looked_up(self._frame, project.exported(path, name))
+            self._names[path, name] = self.value(found)
+        return self._names[path, name]
 
     def value(self, held: facts.Value, *, is_all: bool = True) -> Value:
         """Returns what is known of a value; it may be something else unless ``is_all``."""
@@ -133,7 +135,7 @@ class Outside:
                 return Gradient(function=of, has_value=has_value, has_aux=has_aux)
             case facts.Exported(path, name):
                 return self.name_of(path, name) if name else Package(path=path)
-            case facts.Result(of) if of in known_names.PROCESSES - _EQUAL:
+            case facts.Result(of) if of in known_names.PROCESSES - known_names.PROCESS_COUNTS:
                 return Value(Cause(f"{of}()"))
             case facts.Result(of) if of.startswith("jax.custom_"):
                 # Its rules may ask for the device's index.

@@ -252,7 +252,7 @@ def join(first: Value, second: Value) -> Value:
     if isinstance(first, Literal) and isinstance(second, Literal):
         same = type(first.value) is type(second.value) and first.value == second.value
         return first if same else Fresh()
-    if not isinstance(first, _DATA) or not isinstance(second, _DATA):
+    if type(first) not in _DATA or type(second) not in _DATA:
         return _either(first, second)
     if isinstance(first, (Fresh, Literal)) and isinstance(second, (Fresh, Literal)):
         return Fresh(first.cause or second.cause)
@@ -265,8 +265,8 @@ def join(first: Value, second: Value) -> Value:
     if isinstance(first, Table) and isinstance(second, Table) and first.cls is second.cls:
         keys = {**first.items, **second.items}
         items_by_key = {
-            key: join(first.items.get(key, first.rest or Fresh()),
-                      second.items.get(key, second.rest or Fresh()))
+            key: join(first.items.get(key, first.rest or Literal(value=None)),
+                      second.items.get(key, second.rest or Literal(value=None)))
             for key in keys
         }  # fmt: skip
         rest = join(first.rest, second.rest) if first.rest and second.rest else None
@@ -277,10 +277,12 @@ def join(first: Value, second: Value) -> Value:
 
 
 def _either(first: Value, second: Value) -> Value:
-    options: list[Value] = []
-    for each in (first, second):
-        several = each.options if isinstance(each, Either) else [each]
-        options += [one for one in several if not any(_is_same(one, other) for other in options)]
+    several = [*(first.options if isinstance(first, Either) else [first]),
+               *(second.options if isinstance(second, Either) else [second])]  # fmt: skip
+    options = [joined(data)] if (data := [each for each in several if type(each) in _DATA]) else []
+    for one in several:
+        is_new = not any(_is_same(one, other) for other in options)
+        options += [one] if type(one) not in _DATA and is_new else []
     if len(options) > MOST_OPTIONS:
         raise NotFollowedError("a function that is one of many", 0)
     return options[0] if len(options) == 1 else Either(options=options)
@@ -294,11 +296,7 @@ def _is_same(one: Value, other: Value) -> bool:
     if isinstance(one, Closure) and isinstance(other, Closure):
         is_same = one.node is other.node and one.scope is other.scope and one.bound == other.bound
         return is_same and shapes(one.defaults) == shapes(other.defaults)
-    return (
-        isinstance(one, (Fresh, Literal))
-        and isinstance(other, (Fresh, Literal))
-        and ((cause_of(one) is None) == (cause_of(other) is None))
-    )
+    return False
 
 
 def joined(values: Iterable[Value]) -> Value:
@@ -312,13 +310,13 @@ def shape(value: Value, depth: int = 0) -> Any:
     """Returns what distinguishes a value from that of another round of a loop."""
     if depth > 6:
         return None
-    own = (type(value).__name__, cause_of(value) is None)
+    own: tuple[Any, ...] = (type(value).__name__, cause_of(value) is None)
     if isinstance(value, Literal):
         return (*own, repr(value.value))
     if isinstance(value, Closure):
         return (*own, id(value.node), shapes(value.defaults, depth + 1))
     if isinstance(value, Table):
-        return (*own, tuple((key, shape(held, depth + 1)) for key, held in value.items.items()))
+        own = (*own, tuple(value.items))
     return (*own, tuple(shape(part, depth + 1) for part in value.parts()))
 
 
