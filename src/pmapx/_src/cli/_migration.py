@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ from pmapx._src.cli._terminal import Progress
 if TYPE_CHECKING:
     from pmapx._src.codemod.evidence.evidence import Evidence
     from pmapx._src.codemod.program import Migration
+    from pmapx._src.watch.run_in_copy import Command
 
 
 def problem(
@@ -54,37 +53,24 @@ def problem(
 
 
 def to_jit(
-    command: Sequence[str],
-    paths: Sequence[str],
-    limits: dict[str, Any],
-    *,
-    evidence: Evidence | None,
-    **options: Any,
+    command: Command, paths: Sequence[str], evidence: Evidence | None, **options: Any
 ) -> Migration:
     """Runs the user's command on copies of the code in the global form and in the jit form."""
     from pmapx._src.codemod.evidence.evidence import Evidence
     from pmapx._src.codemod.migration import migrate
-    from pmapx._src.codemod.to_jit.runs import Command
-    from pmapx._src.verify.runs import tree_around_paths
 
     with Progress("Running the program ({})") as progress:
-        root = tree_around_paths(paths)
-        running = Command(command, root, progress=progress.show, **limits)
-        return migrate(paths, evidence=evidence or Evidence(), command=running, **options)
+        command.progress = progress.show
+        return migrate(paths, evidence=evidence or Evidence(), command=command, **options)
 
 
-def prove(
-    command: Sequence[str], paths: Sequence[str], devices: int | None, timeout: float
-) -> Evidence:
+def prove(command: Command, paths: Sequence[str]) -> Evidence:
     """Runs the user's command on a copy of the unchanged code."""
     from pmapx._src.codemod.evidence.proof_run import prove as proven_by
-    from pmapx._src.verify.runs import default_devices
 
-    wanted = devices if devices is not None else default_devices(os.environ)
     with Progress("Running the command") as progress:
-        show = functools.partial(progress.show, "")
-        root = _tree(paths)
-        return proven_by(command, devices=wanted, timeout=timeout, root=root, progress=show)
+        command.progress = progress.show
+        return proven_by(command, _tree(paths))
 
 
 def has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:
@@ -99,7 +85,7 @@ def has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:
 
 def _tree(paths: Sequence[str]) -> Path | None:
     """Returns the tree to run in a copy of, None where no folder but the root has all paths."""
-    from pmapx._src.verify.runs import CannotRunError, tree_around_paths
+    from pmapx._src.watch.tree_copies import CannotRunError, tree_around_paths
 
     try:
         return tree_around_paths(paths)

@@ -158,6 +158,8 @@ def command(
       pmapx migrate . --replicated train_step:state
       pmapx migrate . --helpers pkg/sharding.py
     """
+    from pmapx._src.watch.run_in_copy import Command
+
     is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
     problem = _migration.problem(
         ctx.obj, to, style, mesh, with_fsdp, topology, helpers, is_verified, bool(named), is_stacked
@@ -167,14 +169,17 @@ def command(
     topology = checked_topology(topology)
     _check_paths(paths, page, helpers)
     excluded = settings.make(settings.load(paths), exclude=exclude).exclude
-    is_proven = ctx.obj and not is_stacked and _migration.has_maps(paths, excluded)
     options: dict[str, Any] = {
         "to": to, "style": style, "named": named, "helpers": helpers, "exclude": excluded,
-        "evidence": _migration.prove(ctx.obj, paths, devices, timeout) if is_proven else None,
     }  # fmt: skip
+    has_maps = ctx.obj and not is_stacked and _migration.has_maps(paths, excluded)
+    if has_maps or to == "jit":
+        running = Command(ctx.obj, devices=devices, timeout=timeout)
+        options["evidence"] = _migration.prove(running, paths) if has_maps else None
     if to == "jit":
-        limits = {"devices": devices, "timeout": timeout, "topology": topology}
-        done = _migration.to_jit(ctx.obj, paths, limits, mesh=mesh, fsdp=with_fsdp, **options)
+        done = _migration.to_jit(
+            running, paths, mesh=mesh, fsdp=with_fsdp, topology=topology, **options
+        )
     else:
         done = _migrate(paths, **options)
     if done.failure is not None:
