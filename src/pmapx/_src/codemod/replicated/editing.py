@@ -27,10 +27,17 @@ from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 from pmapx._src.codemod.text import call_tokens, outer_calls
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.codemod.text.imports import end_of_imports
 from pmapx._src.source.location import Place
-from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, replacing, starts
-from pmapx._src.source.rewriting.import_edits import inserted
+from pmapx._src.source.rewriting.added_imports import added
+from pmapx._src.source.rewriting.edits import (
+    Edit,
+    between,
+    ends,
+    keeping,
+    lines_of,
+    replacing,
+    starts,
+)
 
 HELPER = REPLICATED
 TEXT = '''\
@@ -99,11 +106,14 @@ def edits(
     for wrapper, options in lacking.items():
         found.setdefault(wrapper.module, []).extend(_with_parameters(wrapper, options))
     for module, made in found.items():
-        if module in placing and has_helper_function and not has_helper(module):
-            made.append(_helper(module))
-        elif module.env.find("jax") is None and any("jax." in edit.text for edit in made):
-            line = end_of_imports(module)
-            made.append(inserted(module.source, line, "import jax\n"))
+        needs_helper = module in placing and has_helper_function and not has_helper(module)
+        needs_jax = needs_helper or any("jax." in edit.text for edit in made)
+        made += added(
+            module.source,
+            ["import jax"] if needs_jax and module.env.find("jax") is None else [],
+            changed=lines_of(made),
+            functions=[_helper(module)] if needs_helper else [],
+        )
     return {os.path.normpath(module.path): made for module, made in found.items()}
 
 
@@ -402,13 +412,5 @@ def has_helper(module: Module) -> bool:
     )
 
 
-def _helper(module: Module) -> Edit:
-    """Puts the function behind the imports at the top."""
-    line = end_of_imports(module)
-    is_imported = module.env.find("jax") is not None
-    text = axis_names.with_name(TEXT, axis_names.of_maps(module))
-    text = text if is_imported else f"import jax\n\n\n{text}"
-    below = module.source.lines[line : line + 2]
-    blank = next((i for i, each in enumerate(below) if each.strip()), len(below))
-    before = "\n\n" if line and is_imported else ""
-    return inserted(module.source, line, before + text + "\n" * (2 - blank))
+def _helper(module: Module) -> str:
+    return axis_names.with_name(TEXT, axis_names.of_maps(module))

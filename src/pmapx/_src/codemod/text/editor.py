@@ -51,16 +51,8 @@ class Editor:
 
     @functools.cached_property
     def step(self) -> str:
-        """The file's own step of indentation: that of its first block."""
-        for node in self.source.tree.body:
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.match_case):
-                    return self.indent(inner.pattern.lineno)
-                if inner is not node and isinstance(inner, ast.stmt):
-                    indent = self.indent(inner.lineno)
-                    if indent and len(indent) == self.source.place(inner).column:
-                        return indent
-        return "    "
+        """The file's own step of indentation."""
+        return self.source.step
 
     @functools.cached_property
     def _original(self) -> Source:
@@ -90,8 +82,7 @@ class Editor:
 
     def indent(self, line: int) -> str:
         """Returns the white space at the beginning of a line."""
-        text = self.source.line(line)
-        return text[: len(text) - len(text.lstrip())]
+        return self.source.indent(line)
 
     def line_above(self, statement: ast.stmt) -> int:
         """Returns the line of a statement, with the decorators and comments above it."""

@@ -314,8 +314,7 @@ def _edits(
     wanted = ["import functools"] if writer.needs_functools else []
     return [
         *editor.edits,
-        *file_head.added(module, editor, set(), Manner.PLAIN),
-        *file_head.imports_added(module, wanted),
+        *file_head.added(module, editor, set(), Manner.PLAIN, wanted),
     ]
 
 

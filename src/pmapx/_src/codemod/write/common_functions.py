@@ -23,10 +23,10 @@ from pmapx._src.codemod.forms import host_local
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
-from pmapx._src.codemod.write import file_head
 from pmapx._src.codemod.write.shared_module import all_devices
 from pmapx._src.emitted import functions
 from pmapx._src.source import files
+from pmapx._src.source.rewriting import added_imports
 from pmapx._src.source.rewriting.edits import Edit, applied, between
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class CommonFunctions:
             after = Project([module.path]).module(module.path, data=data)
             assert after is not None
             lines = functions.imports(name for name in wanted if name != MESH)
-            data = applied(data, file_head.imports_added(after, lines))
+            data = applied(data, added_imports.added(after.source, lines))
         for name in wanted:
             if name == MESH:
                 text = self._mesh_function(module, in_processes)

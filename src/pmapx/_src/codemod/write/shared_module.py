@@ -24,12 +24,13 @@ from pmapx._src.codemod.decide import axis_names
 from pmapx._src.codemod.forms import host_local
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.codemod.write import file_head, import_paths
+from pmapx._src.codemod.write import import_paths
 from pmapx._src.emitted import functions
 from pmapx._src.emitted.functions import Manner
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
+from pmapx._src.source.rewriting import added_imports
 from pmapx._src.source.rewriting.atomic_write import UnwritableError
 from pmapx._src.source.rewriting.edits import applied, between
 
@@ -241,13 +242,7 @@ class SharedModule:
         own = [data for path, data in after.items() if os.path.realpath(path) == self.real]
         data = own[0] if own else self.data
         texts = "\n\n".join(each.text for each in added)
-        if not data.strip():
-            first = [line for line in lines if line.startswith("import ")]
-            others = [line for line in lines if line not in first]
-            standard = [line for line in first if line != "import numpy"]
-            imports = [*standard, "", "import jax", *sorted({*first} - {*standard}), *others]
-            head = "\n".join(imports).lstrip("\n")
-            return f"{_DOCSTRING}\n{head}\n\n\n{texts}".encode()
+        data = data if data.strip() else _DOCSTRING.encode()
         return self._extended(data, list(lines), texts) if added else data
 
     def _taken(self, path: str, data: bytes) -> Iterator[str]:
@@ -273,7 +268,7 @@ class SharedModule:
                 raise HelpersError(
                     f"{word} means something else in {self.path}: give --helpers another file"
                 )
-        data = applied(data, file_head.imports_added(module, ["import jax", *lines]))
+        data = applied(data, added_imports.added(module.source, ["import jax", *lines]))
         source = files.parse(self.path, data)
         assert not isinstance(source, Unreadable)
         start = last = len(source.lines)

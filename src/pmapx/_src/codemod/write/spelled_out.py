@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.text.call_tokens import is_at_its_place, is_literal
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.source.rewriting.edits import Edit, between, ends
+from pmapx._src.source.rewriting import added_imports
+from pmapx._src.source.rewriting.edits import Edit, between, ends, lines_of
 
 _AXES = ("in_axes", "out_axes", "static_broadcasted_argnums")
 
@@ -118,12 +119,12 @@ def _edits(alias: _Alias, modules: Sequence[Module]) -> Iterator[tuple[str, list
             _spell(alias, module, node, editor)
         text = " ".join(edit.text for edit in editor.edits)
         missing = [
-            name
+            f"import {name}"
             for name in ("functools", "jax")
             if f"{name}." in text and module.env.find(name) is None
         ]
-        if missing:
-            editor.edits.append(_imports(module, missing))
+        changed = lines_of(editor.edits)
+        editor.edits += added_imports.added(module.source, missing, changed=changed)
         if module is alias.module:
             last = alias.statement.end_lineno or alias.statement.lineno
             first = alias.statement.lineno
@@ -150,16 +151,6 @@ def _without_functools(alias: _Alias) -> Iterator[Edit]:
         for node in tree.body:
             if isinstance(node, ast.Import) and ast.unparse(node) == "import functools":
                 yield between((node.lineno, 0), (node.lineno + 1, 0))
-
-
-def _imports(module: Module, names: Sequence[str]) -> Edit:
-    """Returns the edit that imports modules above the first import."""
-    text = "".join(f"import {name}\n" for name in names)
-    for node in module.source.tree.body:
-        is_import = isinstance(node, (ast.Import, ast.ImportFrom))
-        if is_import and getattr(node, "module", None) != "__future__":
-            return between((node.lineno, 0), (node.lineno, 0), text)
-    raise _NotSpelled
 
 
 def _imported_as(alias: _Alias, module: Module) -> tuple[ast.ImportFrom, ast.alias] | None:
