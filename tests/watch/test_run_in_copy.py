@@ -64,7 +64,7 @@ def test_an_error_of_several_lines_is_named_by_its_first():
 
 
 def test_a_program_that_may_not_be_run_is_an_error_in_one_line(run, tmp_path):
-    with pytest.raises(CannotRunError, match="cannot run .*train.py: "):
+    with pytest.raises(CannotRunError, match=r"cannot run .*train.py: "):
         run("", words=("./train.py",))
 
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pmapx._src.cli._terminal import Progress
 
 if TYPE_CHECKING:
-    from pmapx._src.codemod.evidence.evidence import Evidence
     from pmapx._src.codemod.program import Migration
-    from pmapx._src.watch.run_in_copy import Command
 
 
 def problem(
@@ -52,28 +50,39 @@ def problem(
     return next((text for text, is_so in wrong.items() if is_so), "")
 
 
-def to_jit(
-    command: Command, paths: Sequence[str], evidence: Evidence | None, **options: Any
+def migrated(
+    paths: Sequence[str],
+    words: Sequence[str] | None,
+    *,
+    is_stacked: bool,
+    devices: int | None,
+    timeout: float,
+    **options: Any,
 ) -> Migration:
-    """Runs the user's command on copies of the code in the global form and in the jit form."""
+    """Runs the user's command on copies of the code, if there is one, and rewrites the code."""
     from pmapx._src.codemod.evidence.evidence import Evidence
+    from pmapx._src.codemod.evidence.proof_run import prove
     from pmapx._src.codemod.migration import migrate
+    from pmapx._src.watch.run_in_copy import Command
 
-    with Progress("Running the program ({})") as progress:
-        command.progress = progress.show
-        return migrate(paths, evidence=evidence or Evidence(), command=command, **options)
+    is_jit = options["to"] == "jit"
+    is_proven = bool(words) and not is_stacked and _has_maps(paths, options["exclude"])
+    if words and (is_proven or is_jit):
+        command = Command(words, devices=devices, timeout=timeout)
+    if is_proven:
+        with Progress("Running the command") as progress:
+            command.progress = progress.show
+            options["evidence"] = prove(command, _tree(paths))
+    if is_jit:
+        options.setdefault("evidence", Evidence())
+        with Progress("Running the program ({})") as progress:
+            command.progress = progress.show
+            return migrate(paths, command=command, **options)
+    with Progress("Reading and rewriting", is_ticking=True) as progress:
+        return migrate(paths, progress=progress.advance, **options)
 
 
-def prove(command: Command, paths: Sequence[str]) -> Evidence:
-    """Runs the user's command on a copy of the unchanged code."""
-    from pmapx._src.codemod.evidence.proof_run import prove as proven_by
-
-    with Progress("Running the command") as progress:
-        command.progress = progress.show
-        return proven_by(command, _tree(paths))
-
-
-def has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:
+def _has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:
     """Returns whether a file names pmap, so that a run may show something."""
     from pmapx._src.source import files
     from pmapx._src.source.discovery import files_below

@@ -158,8 +158,6 @@ def command(
       pmapx migrate . --replicated train_step:state
       pmapx migrate . --helpers pkg/sharding.py
     """
-    from pmapx._src.watch.run_in_copy import Command
-
     is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
     problem = _migration.problem(
         ctx.obj, to, style, mesh, with_fsdp, topology, helpers, is_verified, bool(named), is_stacked
@@ -169,19 +167,11 @@ def command(
     topology = checked_topology(topology)
     _check_paths(paths, page, helpers)
     excluded = settings.make(settings.load(paths), exclude=exclude).exclude
-    options: dict[str, Any] = {
-        "to": to, "style": style, "named": named, "helpers": helpers, "exclude": excluded,
-    }  # fmt: skip
-    has_maps = ctx.obj and not is_stacked and _migration.has_maps(paths, excluded)
-    if has_maps or to == "jit":
-        running = Command(ctx.obj, devices=devices, timeout=timeout)
-        options["evidence"] = _migration.prove(running, paths) if has_maps else None
-    if to == "jit":
-        done = _migration.to_jit(
-            running, paths, mesh=mesh, fsdp=with_fsdp, topology=topology, **options
-        )
-    else:
-        done = _migrate(paths, **options)
+    done = _migration.migrated(
+        paths, ctx.obj, is_stacked=is_stacked, devices=devices, timeout=timeout,
+        to=to, style=style, named=named, helpers=helpers, exclude=excluded,
+        mesh=mesh, fsdp=with_fsdp, topology=topology,
+    )  # fmt: skip
     if done.failure is not None:
         _report_failure(done.failure)
     if is_shown or (is_shown is None and not is_written):
@@ -218,13 +208,6 @@ def _show_diff(done: Migration, color: bool | None) -> None:
 
     for file in done.changed:
         echo(colored_diff(diff(file)), color)
-
-
-def _migrate(paths: Sequence[str], **options: Any) -> Migration:
-    from pmapx._src.codemod.migration import migrate
-
-    with Progress("Reading and rewriting", is_ticking=True) as progress:
-        return migrate(paths, progress=progress.advance, **options)
 
 
 def _report_failure(error: Exception) -> None:

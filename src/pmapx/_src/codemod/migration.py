@@ -81,15 +81,9 @@ def migrate(
       ProofError: if it fails.
       ValueError: if ``to`` is ``jit`` and there is no command, or options need ``jit``.
     """
-    if fsdp and (to != "jit" or mesh != "auto"):
-        raise ValueError("fsdp=True needs to='jit' and mesh='auto'")
-    if topology is not None and to != "jit":
-        raise ValueError("topology needs to='jit'")
+    _check_options(to, command, mesh, fsdp, topology)
     if to == "jit":
-        if command is None:
-            raise ValueError(NEEDS_COMMAND)
-        if not isinstance(command, Command):
-            command = Command(command)
+        command = command if isinstance(command, Command) else Command(command or ())
         root = tree_around_paths(paths)
         evidence = prove(command, root) if evidence is None else evidence
 
@@ -111,6 +105,15 @@ def migrate(
         found = dataclasses.replace(done, files=tuple(files), forms=tuple(forms), global_form=done)
         done = program.tidied(found)
     return done if to == "pmapx" else _with_comments(done)
+
+
+def _check_options(to: str, command: object, mesh: str, fsdp: bool, topology: str | None) -> None:
+    if fsdp and (to != "jit" or mesh != "auto"):
+        raise ValueError("fsdp=True needs to='jit' and mesh='auto'")
+    if topology is not None and to != "jit":
+        raise ValueError("topology needs to='jit'")
+    if to == "jit" and command is None:
+        raise ValueError(NEEDS_COMMAND)
 
 
 def _in_style(

@@ -15,7 +15,7 @@ from pmapx._src.verify.limits import CALLS, TIMEOUT
 from pmapx._src.verify.record import reader
 from pmapx._src.verify.record.reader import Run
 from pmapx._src.verify.uses import uses_below
-from pmapx._src.watch.run_in_copy import Command, Progress
+from pmapx._src.watch.run_in_copy import Command, Progress, Ran
 
 NEEDED = (
     "A library that the program uses needs {name}, which JAX removed: the migrated version ran in "
@@ -95,22 +95,16 @@ def verify(
     uses, _ = uses_below(roots["before"], exclude)
     uses = [use for use in uses if only is None or use.path in only]
     _, needs_legacy = uses_below(roots["after"], exclude, changed)
-    elsewhere = [os.path.realpath(root) for root in roots.values()]
+    settings = {"elsewhere": [*map(os.path.realpath, roots.values())], "calls": calls}
     notes: list[str] = []
 
     def run(side: str, folder: Path, is_legacy: bool) -> Run:
         ran = running.run(
-            _START, folder, roots[side],
-            cwd=roots[side] / below,
-            changed=changed if side == "after" else None,
-            settings={"elsewhere": elsewhere, "calls": calls},
-            is_legacy=is_legacy,
-            step=side,
+            _START, folder, roots[side], cwd=roots[side] / below, settings=settings,
+            changed=changed if side == "after" else None, is_legacy=is_legacy, step=side,
         )  # fmt: skip
         notes.extend(WROTE.format(path=path) for path in ran.written)
-        first = launcher.failed_first(ran.output) if ran.status else None
-        shown = ran.output[-_MOST_SHOWN:].strip()
-        return Run(ran.status, ran.seconds, reader.read(folder), shown, first)
+        return _recorded(ran, folder)
 
     with tempfile.TemporaryDirectory(prefix="pmapx-verify-") as kept:
         old = run("before", Path(kept, "before"), True)
@@ -121,6 +115,12 @@ def verify(
             notes.append(NEEDED.format(name=name))
         found = sum_up(old, new, uses, tolerance or Tolerance(), tuple(command))
     return dataclasses.replace(found, notes=tuple(dict.fromkeys(notes)))
+
+
+def _recorded(ran: Ran, folder: Path) -> Run:
+    first = launcher.failed_first(ran.output) if ran.status else None
+    shown = ran.output[-_MOST_SHOWN:].strip()
+    return Run(ran.status, ran.seconds, reader.read(folder), shown, first)
 
 
 def removed_name(output: str, root: Path) -> str:

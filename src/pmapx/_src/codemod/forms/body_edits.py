@@ -7,7 +7,6 @@ import itertools
 import re
 
 from pmapx._src.codemod.decide import fields
-from pmapx._src.codemod.forms.mapped_function import MappedFunction
 from pmapx._src.codemod.forms.shard_body import (
     adding,
     index_of,
@@ -27,15 +26,13 @@ def edit(use: Use, editor: Editor) -> None:
     mapped = use.function
     assert mapped is not None
     assert isinstance(mapped.node, ast.FunctionDef)
-    _edit_arguments(use, mapped, mapped.node, editor)
+    _edit_arguments(use, mapped.node, editor)
     for each in mapped.returns:
         if each.value is not None:
             _edit_return(use, each, each.value, editor)
 
 
-def _edit_arguments(
-    use: Use, mapped: MappedFunction, node: ast.FunctionDef, editor: Editor
-) -> None:
+def _edit_arguments(use: Use, node: ast.FunctionDef, editor: Editor) -> None:
     layout, names = use.known_layout, use.names
     assert names is not None
     converted = [

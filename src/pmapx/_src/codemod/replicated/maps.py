@@ -285,7 +285,7 @@ class Maps:
         called = parent.func if isinstance(parent, ast.Call) else None
         return isinstance(called, ast.Name) and called.id in ("float", "int", "bool")
 
-    def family(self, module: Module, node: ast.ClassDef) -> str:
+    def family(self, node: ast.ClassDef) -> str:
         """Returns one name for all classes of the program whose objects may share attributes."""
         return self._families.get(node.name, node.name)
 
@@ -324,7 +324,7 @@ class Maps:
 
     def family_of(self, cls: Class) -> str:
         """Returns the same for a class that was followed."""
-        return self.family(cls.module, cls.node)
+        return self.family(cls.node)
 
     def _of(self, made_at: Place) -> Map | None:
         key = (made_at.path, made_at.line, made_at.column)

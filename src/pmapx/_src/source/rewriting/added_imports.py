@@ -99,7 +99,7 @@ def _sorted_in(
     edits, left, standard = [], [], []
     first = next((s[0].first for s in _sections(head)), 0) if not source.cells else 0
     for line in dict.fromkeys(wanted):
-        place = 0 if source.cells else _place_of(source, head, line)
+        place = 0 if source.cells else _place_of(source, head, line, is_new=True)
         if _is_imported(head, line):
             continue
         if place and place != end + 1:
@@ -116,10 +116,11 @@ def _sorted_in(
     return edits, left
 
 
-def _place_of(source: Source, lines: Sequence[_Line], text: str) -> int:
+def _place_of(source: Source, lines: Sequence[_Line], text: str, *, is_new: bool = False) -> int:
     """Returns the line where an import sorts into a section with its package, 0 without one.
 
-    In a section without an order, it is beside its package. The standard library counts as one.
+    In a section without an order, it is beside its package. The standard library counts as one. A
+    package that ``is_new`` may go into the last section, if that has an order.
     """
     wanted = ast.parse(text).body[0]
     sections = _sections(lines)
@@ -127,10 +128,20 @@ def _place_of(source: Source, lines: Sequence[_Line], text: str) -> int:
     # In doubt, by the module in files that are indented as Google's are.
     orders = _ORDERS[1:] + _ORDERS[:1] if source.step == "  " else _ORDERS
     order = max(orders, key=lambda each: sum(_is_sorted(s, each) for s in sections))
+    if not section and is_new and _package(wanted) != _STANDARD and sections:
+        section = sections[-1] if _package(sections[-1][0].nodes[0]) not in ("", _STANDARD) else []
+        section = section if len(section) == 1 or _is_sorted(section, order) else []
+        return _sorted_among(section, wanted, order)
     among = section if _is_sorted(section, order) else []
     among = among or [line for line in section if _is_like(line, wanted)]
+    return _sorted_among(among, wanted, order)
+
+
+def _sorted_among(
+    lines: Sequence[_Line], wanted: ast.stmt, order: Callable[[ast.stmt], Any]
+) -> int:
     found = 0
-    for line in among:
+    for line in lines:
         is_before = order(line.nodes[0]) < order(wanted)
         found = line.last + 1 if is_before else found or line.first
     return found
