@@ -177,6 +177,16 @@ class Module:
     def place(self, node: ast.AST) -> Place:
         return self.source.place(node)
 
+    def text(self, node: ast.AST) -> str:
+        """Returns the source of a node."""
+        return self.source.segment(self.place(node))
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """Returns the innermost statement that has a node, or is it."""
+        while not isinstance(node, ast.stmt):
+            node = self.parent(node)
+        return node
+
     def parent(self, node: ast.AST) -> ast.AST:
         """Returns the parent of a node; only the statement of the module around it is walked."""
         if node in self._parents:

@@ -87,7 +87,7 @@ def given_arguments(
 ) -> list[tuple[str | None, ast.expr]]:
     """Returns the arguments of a call, each with the parameter that it is for, if it has one."""
     arguments = function.args
-    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][skipped:]
+    names = positional(arguments)[skipped:]
     every = {*names, *(each.arg for each in arguments.kwonlyargs)}
     given: list[tuple[str | None, ast.expr]] = [
         (names[index] if index < len(names) else None, arg) for index, arg in enumerate(node.args)

@@ -169,6 +169,12 @@ class Source:
         return len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
 
 
+def first_line(statement: ast.AST) -> int:
+    """Returns the line of a statement, or of its first decorator."""
+    decorators = getattr(statement, "decorator_list", ())
+    return min([statement.lineno, *(each.lineno for each in decorators)])  # type: ignore[attr-defined]
+
+
 def parse(path: str, data: bytes) -> Source | Unreadable:
     """Returns the file's tree, or one line on why it has none."""
     try:

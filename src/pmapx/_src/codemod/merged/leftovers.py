@@ -93,10 +93,7 @@ def _without_assignment(change: Change) -> Change:
 def _without_comment(change: Change) -> Change:
     """Deletes the comment above a statement if it is about a removed split or merge."""
     module = change.module
-    statement: ast.AST = change.node
-    while not isinstance(statement, ast.stmt):
-        statement = module.parent(statement)
-    first = last = statement.lineno
+    first = last = module.statement(change.node).lineno
     while _OF_SPLIT.match(module.source.line(first - 1)):
         first -= 1
     is_gone = not any(edit.text.strip("[]") for edit in change.edits)

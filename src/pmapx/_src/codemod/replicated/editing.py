@@ -145,8 +145,8 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         and {*change.fields.names} <= {keyword.arg for keyword in outer.keywords}
     )
     if change.fields is not None and not is_replaced and (change.kind == "place" or not is_other):
-        text = change.fields.with_each("", _called_with(change), _text(module, change.kept))
-        length = place.column + len(_text(module, change.kept)) + len(text)
+        text = change.fields.with_each("", _called_with(change), module.text(change.kept))
+        length = place.column + len(module.text(change.kept)) + len(text)
         if change.kind == "place" or length > Editor(module.source).width:
             # What is placed becomes longer than a line.
             text = _on_next_line(module, node, text)
@@ -157,7 +157,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
             # A step that reuses the memory of its state must not take it from another array.
             before, after = f"{HELPER}(jax.tree.map({jax_numpy(module)}.copy, ", ")"
         if change.devices is not None:
-            after += f", {_text(module, change.devices)}"
+            after += f", {module.text(change.devices)}"
         after += f"){text}"
         return [*keeping(place, kept, before, after)]
     before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
@@ -173,7 +173,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         if function:
             before, after = f"jax.tree.map({function}, ", ")"
             editor, line = Editor(module.source), module.source.line(place.line)
-            added = len(before + _text(module, change.kept) + after) - len(_text(module, node))
+            added = len(before + module.text(change.kept) + after) - len(module.text(node))
             if is_local and len(line) + added > editor.width:
                 indent = editor.indent(place.line)
                 before = f"jax.tree.map(\n{indent}{editor.hang}{function}, "
@@ -181,7 +181,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         taken = with_parts(module, node)
         mapped = mapped_function(module, module.parent(taken)) if is_local else None
         if mapped is not None and not copied:
-            edit = replacing(module.place(mapped), f"lambda x: {_text(module, mapped)}({own})")
+            edit = replacing(module.place(mapped), f"lambda x: {module.text(mapped)}({own})")
             return [edit, *keeping(place, kept, "", "")]
         if is_local and taken is not node:
             # Of the parts alone that are computed with.
@@ -233,9 +233,7 @@ def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
         return any(_is_used_again(module, node, part) for part in parts)
     if not isinstance(kept, ast.Name):
         return True
-    statement: ast.AST = node
-    while not isinstance(statement, ast.stmt):
-        statement = module.parent(statement)
+    statement = module.statement(node)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     # ``params, opt = replicate((params, opt))`` binds both names anew.
     parts = [part for each in targets for part in getattr(each, "elts", (each,))]
@@ -272,9 +270,7 @@ def _around(change: Change, before: str, after: str, comment: str) -> list[Edit]
         between(starts(place), starts(place), before),
         between(ends(place), ends(place), after),
     ]
-    statement: ast.AST = change.node
-    while not isinstance(statement, ast.stmt):
-        statement = module.parent(statement)
+    statement = module.statement(change.node)
     line, column = statement.lineno, statement.col_offset
     indent = module.source.line(line)[:column]
     if not indent.strip():
@@ -344,7 +340,7 @@ def _options(
             # No argument is left that has the size of the mapped axis.
             devices = next((k.value for k in call.keywords if k.arg == "devices"), None)
             texts["axis_size"] = (
-                "jax.device_count()" if devices is None else f"len({_text(each.module, devices)})"
+                "jax.device_count()" if devices is None else f"len({each.module.text(devices)})"
             )
         donated = keywords.donated_after(each)
         if donated and donated != each.donated:
@@ -398,10 +394,6 @@ def _with_parameters(wrapper: Wrapper, options: set[str]) -> list[Edit]:
     new = "".join(f", {name}={wrappers.DEFAULTS[name]}" for name in names)
     handed = _with_options(module, wrapper.call, {name: name for name in names})
     return [between(end, end, new), *handed]
-
-
-def _text(module: Module, node: ast.AST) -> str:
-    return module.source.segment(module.place(node))
 
 
 def has_helper(module: Module) -> bool:

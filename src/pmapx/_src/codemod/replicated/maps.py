@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Making
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import positional
 from pmapx._src.analysis.values import Class, Confidence, Mapped, Place, Value, constant, integers
 from pmapx._src.codemod.decide.connected_code import ConnectedCode
 from pmapx._src.codemod.evidence.evidence import Evidence, Record
@@ -106,8 +107,7 @@ class Map:
     def parameters(self) -> list[str]:
         """The names of the arguments by position, as far as the definition tells them."""
         for function, taken in functions(self.function):
-            arguments = function.node.args
-            return [each.arg for each in (*arguments.posonlyargs, *arguments.args)][taken:]
+            return positional(function.node.args)[taken:]
         if self.record is not None:
             found = self.record.names
             return [found.get(str(i), str(i)) for i in range(len(found))]

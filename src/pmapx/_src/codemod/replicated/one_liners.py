@@ -107,7 +107,7 @@ def _meaning(
     if called == {"jax.device_get"} and isinstance(only, ast.Call) and home is module:
         inner = _meaning(module, argument, home, only, parameter)
         if inner is not None and inner.kind == "first" and not inner.around:
-            text = home.source.segment(home.place(result.func))
+            text = home.text(result.func)
             return dataclasses.replace(inner, around=text)
         return None
     if called and called <= copies.MAKERS and result.args and _is(result.args[0], parameter):

@@ -15,6 +15,7 @@ from typing import Any
 from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step, taken
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import positional
 from pmapx._src.analysis.values import Instance, Named, Place
 from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.replicated import by_field
@@ -232,8 +233,7 @@ class StackedValues(abc.ABC):
         for function in module.functions_around(node):
             if isinstance(function, ast.Lambda):
                 continue
-            arguments = function.args  # type: ignore[attr-defined]
-            names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+            names = positional(function.args)  # type: ignore[attr-defined]
             above = module.parent(function)
             is_first = isinstance(node.value, ast.Name) and names[:1] == [node.value.id]
             if isinstance(above, ast.ClassDef) and is_first and not is_static(function):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pmapx._src.analysis import syntax
 from pmapx._src.codemod.text.call_tokens import needs_parentheses
-from pmapx._src.source.files import Source
+from pmapx._src.source.files import Source, first_line
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
 
@@ -86,8 +86,7 @@ class Editor:
 
     def line_above(self, statement: ast.stmt) -> int:
         """Returns the line of a statement, with the decorators and comments above it."""
-        decorators = getattr(statement, "decorator_list", ())
-        line = min([statement.lineno, *(each.lineno for each in decorators)])
+        line = first_line(statement)
         indent = self.indent(line)
         cell = self.source.cell_of(line)
         while line > 1 and self.source.line(line - 1).startswith(f"{indent}#"):

@@ -258,10 +258,7 @@ def _above_functions(source: files.Source, name: str, text: str) -> Edit:
     if first is None:
         end = len(source.lines)
         return between((end, len(source.line(end))), (end, len(source.line(end))), f"\n\n{text}")
-    decorators = getattr(first, "decorator_list", ())
-    line = min([first.lineno, *(each.lineno for each in decorators)])
-    while source.line(line - 1).startswith("#"):
-        line -= 1
+    line = Editor(source).line_above(first)
     # Two blank lines above, of which there may be one below imports.
     gap = "\n" if line > 2 and source.line(line - 2).strip() else ""
     return between((line, 0), (line, 0), f"{gap}{text}\n\n")

@@ -30,6 +30,7 @@ from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.codemod.write.common_functions import MESH, CommonFunctions
 from pmapx._src.codemod.write.shared_module import AUTO, SharedModule, all_devices
 from pmapx._src.source import files as sources
+from pmapx._src.source.files import first_line
 
 _STARTS_BACKEND = ("jax.numpy.", "jax.random.", "jax.device", "jax.local_device", "jax.devices")
 
@@ -361,7 +362,7 @@ class Meshes:
         ]
         if made:
             return
-        line = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
+        line = first_line(first)
         if home is not None and line == home.lineno:  # type: ignore[attr-defined]
             # A function on one line.
             column = self.module.place(first).column

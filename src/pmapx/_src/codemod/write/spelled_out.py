@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.text.call_tokens import is_at_its_place, is_literal
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.source.rewriting import added_imports
+from pmapx._src.source.rewriting import added_imports, import_edits
 from pmapx._src.source.rewriting.edits import Edit, between, ends, lines_of
 
 _AXES = ("in_axes", "out_axes", "static_broadcasted_argnums")
@@ -135,7 +135,8 @@ def _edits(alias: _Alias, modules: Sequence[Module]) -> Iterator[tuple[str, list
             editor.edits.append(between((first, 0), (last + 1, 0)))
             editor.edits += _without_functools(alias)
         elif imported is not None:
-            editor.edits += _without(module, *imported)
+            node, name = imported
+            editor.edits += import_edits.without(module.source, node, [name], module.source.tree)
         if editor.edits:
             yield module.path, editor.edits
     if not is_used:
@@ -251,16 +252,3 @@ def _text(alias: _Alias, module: Module, node: ast.AST, value: ast.expr, editor:
             case ast.Assign(targets=[ast.Name(id=value.id)], value=ast.Constant(value=str(text))):
                 return editor.quoted(text)
     raise _NotSpelled
-
-
-def _without(module: Module, node: ast.ImportFrom, alias: ast.alias) -> list[Edit]:
-    """Returns the edits that drop a name from an import."""
-    if len(node.names) == 1:
-        return [between((node.lineno, 0), ((node.end_lineno or node.lineno) + 1, 0))]
-    position = node.names.index(alias)
-    if position:
-        start = ends(module.place(node.names[position - 1]))
-        return [between(start, ends(module.place(alias)))]
-    place = module.place(alias)
-    following = module.place(node.names[1])
-    return [between((place.line, place.column), (following.line, following.column))]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from pmapx._src.source.files import Source
+from pmapx._src.source.files import Source, first_line
 from pmapx._src.source.rewriting.edits import Edit, between
 from pmapx._src.source.rewriting.import_edits import inserted
 
@@ -213,7 +213,7 @@ def _lines(source: Source, changed: int | None = None) -> list[_Line]:
     cell = source.cell_of(changed) if changed is not None else None
     lines: list[_Line] = []
     for node in source.tree.body:
-        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
+        first = first_line(node)
         last = node.end_lineno or node.lineno
         if cell is not None and source.cell_of(first)[0] != cell[0]:  # type: ignore[index]
             continue
