@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from pmapx._src.analysis.definitions import bound_or_imported
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.values import Named
@@ -295,15 +296,7 @@ def _read(path: str, root: str) -> tuple[bytes, Source]:
 def _names_bound(node: ast.stmt) -> Iterable[str]:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return [node.name]
-    parts = list(ast.walk(node))
-    stored = [p for p in parts if isinstance(p, ast.Name) and isinstance(p.ctx, ast.Store)]
-    aliases = [part for part in parts if isinstance(part, ast.alias)]
-    defined = [part for part in parts if isinstance(part, (ast.FunctionDef, ast.ClassDef))]
-    return [
-        *(part.id for part in stored),
-        *(alias.asname or alias.name.partition(".")[0] for alias in aliases),
-        *(part.name for part in defined),
-    ]
+    return bound_or_imported(part for part in ast.walk(node) if not isinstance(part, ast.arg))
 
 
 def _path_of(node: ast.ImportFrom) -> str:
