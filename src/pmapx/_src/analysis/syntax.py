@@ -77,6 +77,11 @@ def positional(signature: ast.arguments) -> list[str]:
     return [each.arg for each in (*signature.posonlyargs, *signature.args)]
 
 
+def body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+    """Returns the statements of a function without its docstring."""
+    return function.body[int(ast.get_docstring(function) is not None) :]
+
+
 def leaf(node: ast.AST) -> str:
     """Returns the last part of a name such as ``jax.pmap``, "" of other expressions."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

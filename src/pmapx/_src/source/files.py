@@ -171,8 +171,9 @@ class Source:
 
 def first_line(statement: ast.AST) -> int:
     """Returns the line of a statement, or of its first decorator."""
-    decorators = getattr(statement, "decorator_list", ())
-    return min([statement.lineno, *(each.lineno for each in decorators)])  # type: ignore[attr-defined]
+    decorators = getattr(statement, "decorator_list", None)
+    line: int = decorators[0].lineno if decorators else statement.lineno  # type: ignore[attr-defined]
+    return line
 
 
 def parse(path: str, data: bytes) -> Source | Unreadable:

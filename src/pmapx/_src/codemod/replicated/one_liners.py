@@ -10,7 +10,7 @@ import ast
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from pmapx._src.analysis import known_names
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Function
 from pmapx._src.codemod.decide import copies
@@ -51,7 +51,7 @@ def _result(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> 
     """Returns what a function returns that does nothing else."""
     if isinstance(definition, ast.Lambda):
         return definition.body
-    body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
+    body = syntax.body(definition)
     return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
 
 

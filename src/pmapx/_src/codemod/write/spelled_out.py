@@ -12,6 +12,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from pmapx._src.analysis import syntax
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.text.call_tokens import is_at_its_place, is_literal
 from pmapx._src.codemod.text.editor import Editor
@@ -80,7 +81,7 @@ def _aliases(module: Module) -> Iterator[_Alias]:
 
 def _handed_on(module: Module, node: ast.FunctionDef) -> tuple[tuple[str, ast.expr], ...] | None:
     """Returns the options that a function adds to those that it hands on to pmap."""
-    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    body = syntax.body(node)
     arguments = node.args
     if len(body) != 1 or not isinstance(body[0], ast.Return) or arguments.kwarg is None:
         return None
