@@ -30,6 +30,11 @@ CASES = {
         ["import pmapx"],
         f"{FLAGS}import jax\nimport pmapx\nx = 1\n",
     ),
+    "a new package is sorted in above the project's own": (
+        "import numpy as np\nimport optax\n\nfrom lab import data\nx = 1\n",
+        ["import jax"],
+        "import jax\nimport numpy as np\nimport optax\n\nfrom lab import data\nx = 1\n",
+    ),
     "not behind the imports of a script's end": (
         f"import jax\ndef main(_): pass\n{MAIN}",
         ["import pmapx"],
@@ -39,7 +44,7 @@ CASES = {
 
 
 def source_of(text):
-    source = files.parse("a.py", text.encode())
+    source = files.parse("lab/a.py", text.encode())
     assert isinstance(source, files.Source)
     return source
 

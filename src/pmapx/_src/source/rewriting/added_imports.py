@@ -8,6 +8,7 @@ and so do functions, above the first line that needs them. Settings between impo
 
 import ast
 import itertools
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -120,7 +121,7 @@ def _place_of(source: Source, lines: Sequence[_Line], text: str, *, is_new: bool
     """Returns the line where an import sorts into a section with its package, 0 without one.
 
     In a section without an order, it is beside its package. The standard library counts as one. A
-    package that ``is_new`` may go into the last section, if that has an order.
+    package that ``is_new`` may go into the last section of other projects, if that has an order.
     """
     wanted = ast.parse(text).body[0]
     sections = _sections(lines)
@@ -128,10 +129,12 @@ def _place_of(source: Source, lines: Sequence[_Line], text: str, *, is_new: bool
     # In doubt, by the module in files that are indented as Google's are.
     orders = _ORDERS[1:] + _ORDERS[:1] if source.step == "  " else _ORDERS
     order = max(orders, key=lambda each: sum(_is_sorted(s, each) for s in sections))
-    if not section and is_new and _package(wanted) != _STANDARD and sections:
-        section = sections[-1] if _package(sections[-1][0].nodes[0]) not in ("", _STANDARD) else []
-        section = section if len(section) == 1 or _is_sorted(section, order) else []
-        return _sorted_among(section, wanted, order)
+    if not section and is_new and _package(wanted) != _STANDARD:
+        own = {"", _STANDARD, *source.path.split(os.sep)}
+        others = [s for s in sections if _package(s[0].nodes[0]) not in own]
+        last = others[-1] if others else []
+        last = last if len(last) == 1 or _is_sorted(last, order) else []
+        return _sorted_among(last, wanted, order)
     among = section if _is_sorted(section, order) else []
     among = among or [line for line in section if _is_like(line, wanted)]
     return _sorted_among(among, wanted, order)
