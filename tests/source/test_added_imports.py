@@ -35,6 +35,11 @@ CASES = {
         ["import jax"],
         "import jax\nimport numpy as np\nimport optax\n\nfrom lab import data\nx = 1\n",
     ),
+    "a new package stays below the flags": (
+        f"import numpy as np\n{FLAGS}from lab import data\nx = 1\n",
+        ["import jax"],
+        f"import numpy as np\n{FLAGS}from lab import data\nimport jax\nx = 1\n",
+    ),
     "not behind the imports of a script's end": (
         f"import jax\ndef main(_): pass\n{MAIN}",
         ["import pmapx"],

@@ -131,7 +131,12 @@ def _place_of(source: Source, lines: Sequence[_Line], text: str, *, is_new: bool
     order = max(orders, key=lambda each: sum(_is_sorted(s, each) for s in sections))
     if not section and is_new and _package(wanted) != _STANDARD:
         own = {"", _STANDARD, *source.path.split(os.sep)}
-        others = [s for s in sections if _package(s[0].nodes[0]) not in own]
+        # It may start JAX, and stays below the settings for that.
+        settings = [
+            each.last for each in lines if not (_is_import(each) or _is_docstring(each.nodes[0]))
+        ]
+        below = [s for s in sections if s[0].first > max(settings, default=0)]
+        others = [s for s in below if _package(s[0].nodes[0]) not in own]
         last = others[-1] if others else []
         last = last if len(last) == 1 or _is_sorted(last, order) else []
         return _sorted_among(last, wanted, order)
