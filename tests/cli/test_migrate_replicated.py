@@ -113,7 +113,8 @@ def test_a_command_that_does_not_end_well_proves_nothing(program, code, message)
 
 def test_a_missing_command_is_an_error(program):
     result = migrate(program, "--style", "replicated", "--devices", "2", "--", "no-such-command")
-    assert (result.exit_code, result.stderr) == (2, "pmapx: no such command: no-such-command\n")
+    problem = "cannot run no-such-command: no such command: no-such-command"
+    assert (result.exit_code, result.stderr) == (2, f"pmapx: {problem}\n")
 
 
 def test_names_are_for_styles_that_replicate(program):

@@ -92,7 +92,7 @@ def test_parentheses_around_an_argument_stay(tmp_path, before, after):
 def test_an_indented_comment_stays_with_its_block(tmp_path):
     text = "import jax\ntry:\n    import flax\nexcept ImportError:\n    flax = None\n    # old\n"
     after = rewritten(tmp_path, text + "f = use(jax.pmap)\n")[0].decode()
-    assert after.startswith(text + "import functools\n\n\ndef each_leaf(")
+    assert after.startswith(f"import functools\n\n{text}\n\ndef each_leaf(")
 
 
 def test_an_import_that_a_block_needs_becomes_pass(tmp_path):

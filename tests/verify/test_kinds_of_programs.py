@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from pmapx._src.verify import tree_copies
 from pmapx._src.verify.verify import verify
+from pmapx._src.watch import tree_copies
 
 HEAD = """\
 import jax, numpy as np

@@ -14,7 +14,7 @@ from pmapx._src.codemod.migration import migrate
 from pmapx._src.verify.compare import match_processes as processes
 from pmapx._src.verify.compare.compare_arrays import Tolerance
 from pmapx._src.verify.compare.summary import sum_up
-from pmapx._src.verify.runs import Run
+from pmapx._src.verify.record.reader import Run
 from pmapx._src.verify.uses import Use
 from pmapx._src.verify.verify import verify
 from virtual_devices import xla_flags

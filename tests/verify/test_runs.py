@@ -7,13 +7,13 @@ import types
 
 import pytest
 
-from pmapx._src.verify import runs
 from pmapx._src.verify.compare.match_functions import match
 from pmapx._src.verify.compare.summary import _errors
 from pmapx._src.verify.record import recording
-from pmapx._src.verify.record.reader import Function
-from pmapx._src.verify.runs import CannotRunError, Run
+from pmapx._src.verify.record.reader import Function, Run
 from pmapx._src.verify.verify import verify
+from pmapx._src.watch.run_in_copy import default_devices
+from pmapx._src.watch.tree_copies import CannotRunError
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_uses_that_were_not_reached_are_listed_even_if_nothing_ran(verified):
     ],
 )
 def test_devices_where_the_user_says_nothing(env, devices):
-    assert runs.default_devices(env) == devices
+    assert default_devices(env) == devices
 
 
 def ran(*, calls=(1,), strangers=(), status=0):

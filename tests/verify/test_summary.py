@@ -7,7 +7,7 @@ from watched_functions import Watched, double
 
 from pmapx._src.verify.compare.compare_arrays import Tolerance
 from pmapx._src.verify.compare.summary import last_line, sum_up
-from pmapx._src.verify.runs import Run
+from pmapx._src.verify.record.reader import Run
 from pmapx._src.verify.uses import Use
 
 N = jax.device_count()

@@ -7,6 +7,7 @@ import sys
 
 from pmapx._src.codemod.evidence.proof_run import prove
 from pmapx._src.codemod.migration import migrate
+from pmapx._src.watch.run_in_copy import Command
 from virtual_devices import xla_flags
 
 RUNNER = """
@@ -44,7 +45,7 @@ class Runs:
         self.folder = folder
         self._write("old", texts)
         (folder / "runner.py").write_text(RUNNER)
-        evidence = prove(self._command("before", "old"), devices=8, timeout=300)
+        evidence = prove(Command(self._command("before", "old"), devices=8, timeout=300))
         self.done = {}
         for name in texts:
             self._migrate(name, "new", evidence=evidence)

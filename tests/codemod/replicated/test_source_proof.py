@@ -22,6 +22,7 @@ from pmapx._src.codemod.replicated.maps import Maps
 from pmapx._src.codemod.varying.proof import SourceProof
 from pmapx._src.codemod.varying.values import Cause, Value
 from pmapx._src.source.discovery import files_below
+from pmapx._src.watch.run_in_copy import Command
 
 IDIOMS = Path(__file__).parents[1] / "idioms" / "programs"
 RUNNER = """
@@ -76,7 +77,7 @@ def claims(folder, paths):
     runner = folder / "runner.py"
     runner.write_text(RUNNER)
     command = [sys.executable, str(runner), *map(str, paths)]
-    evidence = prove(command, devices=8, timeout=500)
+    evidence = prove(Command(command, devices=8, timeout=500))
     for path in paths:
         files = [each for each in files_below([str(path)]) if isinstance(each, str)]
         project = Project(files, others=40, has_definitions=True)

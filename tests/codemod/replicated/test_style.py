@@ -11,6 +11,7 @@ from state_programs import BOUNDARIES, BY_FIELD, HEAD, REPLICATED, RUN, STACKED
 
 from pmapx._src.codemod.evidence.proof_run import prove
 from pmapx._src.codemod.migration import migrate
+from pmapx._src.watch.run_in_copy import Command
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_an_index_on_the_host_is_a_shard_if_a_run_showed_an_array(tmp_path, resu
         "metrics = step(jnp.ones((jax.device_count(), 2)))\n"
         "print(jax.device_get(metrics['loss'])[0])\n"
     )
-    evidence = prove([sys.executable, str(path)], devices=8, timeout=300)
+    evidence = prove(Command([sys.executable, str(path)], devices=8, timeout=300))
     (file,) = migrate([str(path)], evidence=evidence).files
     shown = file.after.decode().splitlines()[-1]
     is_array = result.startswith("jax.lax")

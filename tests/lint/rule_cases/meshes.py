@@ -85,8 +85,8 @@ FIXED_UNSAFELY = {
                     pass
         """,
         """
-        from jax.sharding import Mesh
         import jax
+        from jax.sharding import Mesh
         class T:
             def __init__(self, devices):
                 self.mesh = Mesh(devices, ("i",))

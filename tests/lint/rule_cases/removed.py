@@ -245,7 +245,7 @@ FIXED = {
     ),
     "PMX519 a module of which some has moved": (
         "import jax\nfrom jax import core\n\n\ndef f(x: core.Jaxpr) -> core.Tracer:\n    pass\n",
-        "import jax\nfrom jax import core\nimport jax.extend.core\n\n\n"
+        "import jax\nimport jax.extend.core\nfrom jax import core\n\n\n"
         "def f(x: jax.extend.core.Jaxpr) -> core.Tracer:\n    pass\n",
     ),
     "PMX519 a module": (
@@ -260,7 +260,7 @@ FIXED = {
     ),
     "PMX519 an annotation": (
         "import jax.numpy as jnp\ndef f(x: jnp.DeviceArray) -> 'X':\n    return x\n",
-        "import jax.numpy as jnp\nimport jax\ndef f(x: jax.Array) -> 'X':\n    return x\n",
+        "import jax\nimport jax.numpy as jnp\ndef f(x: jax.Array) -> 'X':\n    return x\n",
     ),
     "windows line ends and other encodings": (
         "# coding: latin-1\r\nimport jax\r\ny = jax.tree_map(f, 'e')\r\n",

@@ -123,6 +123,13 @@ class Definitions:
         }
 
 
+def bound_or_imported(nodes: Iterable[ast.AST]) -> set[str]:
+    """Returns the names that these nodes bind or import."""
+    several = list(nodes)
+    aliases = (node for node in several if isinstance(node, ast.alias))
+    return bound(several) | {each.asname or each.name.partition(".")[0] for each in aliases}
+
+
 def bound(nodes: Iterable[ast.AST]) -> set[str]:
     """Returns the names that these nodes bind."""
     found: set[str] = set()

@@ -29,7 +29,7 @@ from pmapx._src.analysis.values import (
     join,
     value,
 )
-from pmapx._src.source.files import Source
+from pmapx._src.source.files import Source, first_line
 
 if TYPE_CHECKING:
     from pmapx._src.analysis.project import Project
@@ -177,6 +177,23 @@ class Module:
     def place(self, node: ast.AST) -> Place:
         return self.source.place(node)
 
+    def text(self, node: ast.AST) -> str:
+        """Returns the source of a node."""
+        return self.source.segment(self.place(node))
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """Returns the innermost statement that has a node, or is it."""
+        while not isinstance(node, ast.stmt):
+            node = self.parent(node)
+        return node
+
+    def top_statement(self, node: ast.AST) -> ast.stmt:
+        """Returns the statement of the top level that has a node."""
+        while not isinstance(self.parent(node), ast.Module):
+            node = self.parent(node)
+        assert isinstance(node, ast.stmt)
+        return node
+
     def parent(self, node: ast.AST) -> ast.AST:
         """Returns the parent of a node; only the statement of the module around it is walked."""
         if node in self._parents:
@@ -211,7 +228,7 @@ class Module:
     @functools.cached_property
     def _starts(self) -> list[int]:
         """The first line of each statement of the module, its decorators included."""
-        return [_first_line(statement) for statement in self.source.tree.body]
+        return [first_line(statement) for statement in self.source.tree.body]
 
     @functools.cached_property
     def bound_names(self) -> frozenset[str]:
@@ -238,15 +255,10 @@ class Module:
         return around
 
 
-def _first_line(node: ast.AST) -> int:
-    decorators = getattr(node, "decorator_list", None)
-    return decorators[0].lineno if decorators else node.lineno  # type: ignore[attr-defined]
-
-
 def _is_on(node: ast.AST, line: int) -> bool:
     """Returns whether a node, or what it has if it has no place of its own, may be on a line."""
     end = getattr(node, "end_lineno", None)
-    return end is None or _first_line(node) <= line <= end
+    return end is None or first_line(node) <= line <= end
 
 
 def _leads_to_pmap(fact: Fact) -> bool:

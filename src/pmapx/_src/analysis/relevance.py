@@ -35,7 +35,7 @@ from pmapx._src.analysis.values import (
     Result,
     Value,
 )
-from pmapx._src.source.files import Source
+from pmapx._src.source.files import Source, first_line
 
 if TYPE_CHECKING:
     from pmapx._src.analysis.project import Project
@@ -344,7 +344,7 @@ def _code(function: Function, imports: tuple[Import, ...]) -> str:
         # It may begin in the middle of a line.
         return _without_names_bound(f"lambda: {ast.unparse(node.body)}")
     first = node.body[0]
-    start = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))])
+    start = first_line(first)
     lines = _lines_of_code(function.module.source)[start - 1 : node.end_lineno]
     for inner in imports:
         own = slice(inner.lineno - start, (inner.end_lineno or inner.lineno) - start + 1)

@@ -141,7 +141,7 @@ def _applied(
         name,
         module.place(call),
         "wrapper" if is_wrapper else "call",
-        function=_text(module, function),
+        function=module.text(function),
         options=_options(module, args, keywords),
         has_unpacked_options=_has_unpacked(keywords),
         is_called_at_once=isinstance(above, ast.Call) and above.func is call,
@@ -173,9 +173,9 @@ def _decorating(
 def _options(
     module: Module, args: list[ast.expr], keywords: list[ast.keyword]
 ) -> tuple[tuple[str, str], ...]:
-    given = [("axis_name", _text(module, args[1]))] if len(args) > 1 else []
+    given = [("axis_name", module.text(args[1]))] if len(args) > 1 else []
     given += [
-        (keyword.arg, _text(module, keyword.value))
+        (keyword.arg, module.text(keyword.value))
         for keyword in keywords
         if keyword.arg in OPTIONS and keyword.arg is not None
     ]
@@ -184,10 +184,6 @@ def _options(
 
 def _has_unpacked(keywords: list[ast.keyword]) -> bool:
     return any(keyword.arg is None for keyword in keywords)
-
-
-def _text(module: Module, node: ast.AST) -> str:
-    return module.source.segment(module.place(node))
 
 
 def is_decorator(parent: ast.AST, node: ast.AST) -> bool:

@@ -77,6 +77,11 @@ def positional(signature: ast.arguments) -> list[str]:
     return [each.arg for each in (*signature.posonlyargs, *signature.args)]
 
 
+def body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+    """Returns the statements of a function without its docstring."""
+    return function.body[int(ast.get_docstring(function) is not None) :]
+
+
 def leaf(node: ast.AST) -> str:
     """Returns the last part of a name such as ``jax.pmap``, "" of other expressions."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
@@ -87,7 +92,7 @@ def given_arguments(
 ) -> list[tuple[str | None, ast.expr]]:
     """Returns the arguments of a call, each with the parameter that it is for, if it has one."""
     arguments = function.args
-    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][skipped:]
+    names = positional(arguments)[skipped:]
     every = {*names, *(each.arg for each in arguments.kwonlyargs)}
     given: list[tuple[str | None, ast.expr]] = [
         (names[index] if index < len(names) else None, arg) for index, arg in enumerate(node.args)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from pmapx._src.cli._terminal import Progress
 
 if TYPE_CHECKING:
-    from pmapx._src.codemod.evidence.evidence import Evidence
     from pmapx._src.codemod.program import Migration
 
 
@@ -53,41 +50,39 @@ def problem(
     return next((text for text, is_so in wrong.items() if is_so), "")
 
 
-def to_jit(
-    command: Sequence[str],
+def migrated(
     paths: Sequence[str],
-    limits: dict[str, Any],
+    words: Sequence[str] | None,
     *,
-    evidence: Evidence | None,
+    is_stacked: bool,
+    devices: int | None,
+    timeout: float,
     **options: Any,
 ) -> Migration:
-    """Runs the user's command on copies of the code in the global form and in the jit form."""
+    """Runs the user's command on copies of the code, if there is one, and rewrites the code."""
     from pmapx._src.codemod.evidence.evidence import Evidence
+    from pmapx._src.codemod.evidence.proof_run import prove
     from pmapx._src.codemod.migration import migrate
-    from pmapx._src.codemod.to_jit.runs import Command
-    from pmapx._src.verify.runs import tree_around_paths
+    from pmapx._src.watch.run_in_copy import Command
 
-    with Progress("Running the program ({})") as progress:
-        root = tree_around_paths(paths)
-        running = Command(command, root, progress=progress.show, **limits)
-        return migrate(paths, evidence=evidence or Evidence(), command=running, **options)
-
-
-def prove(
-    command: Sequence[str], paths: Sequence[str], devices: int | None, timeout: float
-) -> Evidence:
-    """Runs the user's command on a copy of the unchanged code."""
-    from pmapx._src.codemod.evidence.proof_run import prove as proven_by
-    from pmapx._src.verify.runs import default_devices
-
-    wanted = devices if devices is not None else default_devices(os.environ)
-    with Progress("Running the command") as progress:
-        show = functools.partial(progress.show, "")
-        root = _tree(paths)
-        return proven_by(command, devices=wanted, timeout=timeout, root=root, progress=show)
+    is_jit = options["to"] == "jit"
+    is_proven = bool(words) and not is_stacked and _has_maps(paths, options["exclude"])
+    if words and (is_proven or is_jit):
+        command = Command(words, devices=devices, timeout=timeout)
+    if is_proven:
+        with Progress("Running the command") as progress:
+            command.progress = progress.show
+            options["evidence"] = prove(command, _tree(paths))
+    if is_jit:
+        options.setdefault("evidence", Evidence())
+        with Progress("Running the program ({})") as progress:
+            command.progress = progress.show
+            return migrate(paths, command=command, **options)
+    with Progress("Reading and rewriting", is_ticking=True) as progress:
+        return migrate(paths, progress=progress.advance, **options)
 
 
-def has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:
+def _has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:
     """Returns whether a file names pmap, so that a run may show something."""
     from pmapx._src.source import files
     from pmapx._src.source.discovery import files_below
@@ -99,7 +94,7 @@ def has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:
 
 def _tree(paths: Sequence[str]) -> Path | None:
     """Returns the tree to run in a copy of, None where no folder but the root has all paths."""
-    from pmapx._src.verify.runs import CannotRunError, tree_around_paths
+    from pmapx._src.watch.tree_copies import CannotRunError, tree_around_paths
 
     try:
         return tree_around_paths(paths)

@@ -22,8 +22,8 @@ from pmapx._src.cli._terminal import next_step
 from pmapx._src.lint.formats.as_github import annotation
 from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.rewriting import atomic_write
-from pmapx._src.verify.runs import default_devices
 from pmapx._src.watch.command import INSTALL, run
+from pmapx._src.watch.run_in_copy import default_devices
 
 _HOOKS = (INSTALL, "pmapx._src.audit.running.listener:start")
 _FILE = click.Path(dir_okay=False)

@@ -167,16 +167,11 @@ def command(
     topology = checked_topology(topology)
     _check_paths(paths, page, helpers)
     excluded = settings.make(settings.load(paths), exclude=exclude).exclude
-    is_proven = ctx.obj and not is_stacked and _migration.has_maps(paths, excluded)
-    options: dict[str, Any] = {
-        "to": to, "style": style, "named": named, "helpers": helpers, "exclude": excluded,
-        "evidence": _migration.prove(ctx.obj, paths, devices, timeout) if is_proven else None,
-    }  # fmt: skip
-    if to == "jit":
-        limits = {"devices": devices, "timeout": timeout, "topology": topology}
-        done = _migration.to_jit(ctx.obj, paths, limits, mesh=mesh, fsdp=with_fsdp, **options)
-    else:
-        done = _migrate(paths, **options)
+    done = _migration.migrated(
+        paths, ctx.obj, is_stacked=is_stacked, devices=devices, timeout=timeout,
+        to=to, style=style, named=named, helpers=helpers, exclude=excluded,
+        mesh=mesh, fsdp=with_fsdp, topology=topology,
+    )  # fmt: skip
     if done.failure is not None:
         _report_failure(done.failure)
     if is_shown or (is_shown is None and not is_written):
@@ -213,13 +208,6 @@ def _show_diff(done: Migration, color: bool | None) -> None:
 
     for file in done.changed:
         echo(colored_diff(diff(file)), color)
-
-
-def _migrate(paths: Sequence[str], **options: Any) -> Migration:
-    from pmapx._src.codemod.migration import migrate
-
-    with Progress("Reading and rewriting", is_ticking=True) as progress:
-        return migrate(paths, progress=progress.advance, **options)
 
 
 def _report_failure(error: Exception) -> None:

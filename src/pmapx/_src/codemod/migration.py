@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from pmapx._src.codemod.comments import with_shard_map
 from pmapx._src.codemod.current_names import with_current_names
 from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.codemod.evidence.proof_run import prove
 from pmapx._src.codemod.program import Migration, Program, Progress
 from pmapx._src.codemod.to_jit.conversion import convert
-from pmapx._src.codemod.to_jit.runs import Command
 from pmapx._src.codemod.write.shared_module import SharedModule
 from pmapx._src.source import gc_paused
 from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.rewriting import atomic_write
-from pmapx._src.verify.runs import tree_around_paths
+from pmapx._src.watch.run_in_copy import Command
+from pmapx._src.watch.tree_copies import tree_around_paths
 
 NEEDS_COMMAND = (
     "to='jit' needs a command that runs the program for some steps, as "
@@ -76,19 +77,15 @@ def migrate(
     Raises:
       UnwritableError: if ``helpers`` cannot be written, or imported by a file that needs it.
       NamingError: if a name in ``named`` leads to nothing.
-      ProofError: if the command fails.
+      CannotRunError: if the command cannot be started.
+      ProofError: if it fails.
       ValueError: if ``to`` is ``jit`` and there is no command, or options need ``jit``.
     """
-    if fsdp and (to != "jit" or mesh != "auto"):
-        raise ValueError("fsdp=True needs to='jit' and mesh='auto'")
-    if topology is not None and to != "jit":
-        raise ValueError("topology needs to='jit'")
+    _check_options(to, command, mesh, fsdp, topology)
     if to == "jit":
-        if command is None:
-            raise ValueError(NEEDS_COMMAND)
-        if not isinstance(command, Command):
-            command = Command(command, tree_around_paths(paths), topology=topology)
-        evidence = command.prove() if evidence is None else evidence
+        command = command if isinstance(command, Command) else Command(command or ())
+        root = tree_around_paths(paths)
+        evidence = prove(command, root) if evidence is None else evidence
 
     def read() -> Program:
         program = Program.read(paths, exclude, progress)
@@ -101,10 +98,22 @@ def migrate(
     form = "shard_map" if to == "jit" else to
     program, done = _in_style(read, form, style, evidence or Evidence(), named)
     if to == "jit" and isinstance(command, Command):
-        files, forms = convert(paths, exclude, done.files, command, mesh, fsdp)
+        files, forms = convert(
+            paths, exclude, done.files, command, root,
+            mesh=mesh, with_fsdp=fsdp, topology=topology,
+        )  # fmt: skip
         found = dataclasses.replace(done, files=tuple(files), forms=tuple(forms), global_form=done)
         done = program.tidied(found)
     return done if to == "pmapx" else _with_comments(done)
+
+
+def _check_options(to: str, command: object, mesh: str, fsdp: bool, topology: str | None) -> None:
+    if fsdp and (to != "jit" or mesh != "auto"):
+        raise ValueError("fsdp=True needs to='jit' and mesh='auto'")
+    if topology is not None and to != "jit":
+        raise ValueError("topology needs to='jit'")
+    if to == "jit" and command is None:
+        raise ValueError(NEEDS_COMMAND)
 
 
 def _in_style(

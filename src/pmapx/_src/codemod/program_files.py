@@ -222,8 +222,7 @@ def _leading(module: Module) -> set[bytes] | None:
         names[statement] = {part.id for part in parts if isinstance(part, ast.Name)}
     leading: set[str] = set()
     for node in nodes:
-        top = _top(module, node)
-        bound = _bound(top) if top is not None else set()
+        bound = _bound(module.top_statement(node))
         if not bound:
             return None
         leading |= bound
@@ -236,12 +235,6 @@ def _leading(module: Module) -> set[bytes] | None:
                 leading |= bound
                 grows = True
     return {name.encode() for name in leading}
-
-
-def _top(module: Module, node: ast.AST) -> ast.stmt | None:
-    while not isinstance(module.parent(node), ast.Module):
-        node = module.parent(node)
-    return node if isinstance(node, ast.stmt) else None
 
 
 def _bound(statement: ast.stmt) -> set[str]:

@@ -67,8 +67,7 @@ def rewrite(module: Module, data: bytes) -> Rewriting:
     if done:
         edits = [edit for use in done for edit in use.edits]
         moved = {use.node: use.imported for use in done if use.imported}
-        needs = any("pmapx." in edit.text for edit in edits)
-        edits += imports.edits(module, moved, needs=needs)
+        edits = imports.with_imports(module, moved, edits)
         after = notebook_edits.applied(module.source, data, edits)
         why = broken(module, after)
         if why:

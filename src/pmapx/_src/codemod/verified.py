@@ -10,8 +10,8 @@ from typing import Any
 from pmapx._src.codemod.program import Migration
 from pmapx._src.codemod.report.page import State, Verdict
 from pmapx._src.verify.compare.result import Verification
-from pmapx._src.verify.runs import tree_around
 from pmapx._src.verify.verify import verify
+from pmapx._src.watch.tree_copies import tree_around
 
 NO_MAP = "not a mapped function: its result is compared as the argument of one"
 

@@ -14,7 +14,7 @@ from pmapx._src.analysis.interpreter import lookup
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Named, value
 from pmapx._src.lint.finding import Fix
-from pmapx._src.source.rewriting import call_edits, import_edits
+from pmapx._src.source.rewriting import added_imports, call_edits, import_edits
 from pmapx._src.source.rewriting.edits import Edit, between, replacing, starts
 
 # ``import jax`` does not import these.
@@ -79,7 +79,7 @@ def spelled(
             return moved
         needed = ".".join(new.split(".")[:3])
         if not _is_imported(module, needed):
-            edit = import_edits.added(module.source, f"import {needed}", node)
+            edit = added_imports.beside(module.source, f"import {needed}", node)
             if edit is None:
                 return None
             edits.append(edit)
@@ -87,7 +87,7 @@ def spelled(
             root, stands_for = "jax", "jax"
     if not new.startswith(stands_for + "."):
         if not edits and not _is_jax(module):
-            edit = import_edits.added(module.source, "import jax", node)
+            edit = added_imports.beside(module.source, "import jax", node)
             if edit is None or module.env.find("jax") is not None:
                 return None
             edits.append(edit)

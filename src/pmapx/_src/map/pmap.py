@@ -111,8 +111,7 @@ def pmap(
       Array(1., dtype=float32)
 
     Args:
-      fun: the function to map. Its arguments and results are pytrees of arrays; static arguments
-        may be anything hashable.
+      fun: the function to map, of pytrees of arrays; static arguments may be anything hashable.
       axis_name: a name for the mapped axis, any hashable object, for collectives to refer to.
       in_axes: which axis of each positional argument is mapped: an integer (negative ones count
         from the end), None for an argument that is replicated to every device, or a tree prefix of
@@ -123,13 +122,11 @@ def pmap(
       static_broadcasted_argnums: positions of arguments that are compile-time constants.
       devices: the devices to map over, in order; by default all.
       backend: the platform whose devices to use.
-      axis_size: the size of the mapped axis, over all processes; needed only when no argument is
-        mapped.
+      axis_size: the size of the mapped axis, over all processes, if no argument is mapped.
       donate_argnums: positions of arguments whose memory may be reused for results.
       reshard: what to do with an input that is committed to other devices or sharded another way:
         ``"allow"`` transfers it, ``"warn"`` transfers it and warns, ``"error"`` raises.
-      oversubscribe: whether an axis larger than the number of devices may run several of its
-        indices on each.
+      oversubscribe: whether an axis with more indices than devices may run several on each.
       compiler_options: options for XLA, as for ``jax.jit``.
       view: what a multi-process call returns: host-local arrays (``"local"``) or global ones
         (``"global"``). Global arrays are accepted in either view.

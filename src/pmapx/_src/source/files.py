@@ -115,6 +115,24 @@ class Source:
         """Returns a line by its number from 1, without its end."""
         return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
 
+    def indent(self, number: int) -> str:
+        """Returns the white space at the beginning of a line."""
+        text = self.line(number)
+        return text[: len(text) - len(text.lstrip())]
+
+    @property
+    def step(self) -> str:
+        """The file's own step of indentation: that of its first block."""
+        for node in self.tree.body:
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.match_case):
+                    return self.indent(inner.pattern.lineno)
+                if inner is not node and isinstance(inner, ast.stmt):
+                    indent = self.indent(inner.lineno)
+                    if indent and len(indent) == self.place(inner).column:
+                        return indent
+        return "    "
+
     def place(self, node: ast.AST) -> Place:
         """Returns the place of a node, in characters where ``ast`` counts bytes."""
         line, end_line = node.lineno, node.end_lineno  # type: ignore[attr-defined]
@@ -149,6 +167,13 @@ class Source:
         if self.text.isascii() or (text := self.line(line)).isascii():
             return column
         return len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
+
+
+def first_line(statement: ast.AST) -> int:
+    """Returns the line of a statement, or of its first decorator."""
+    decorators = getattr(statement, "decorator_list", None)
+    line: int = decorators[0].lineno if decorators else statement.lineno  # type: ignore[attr-defined]
+    return line
 
 
 def parse(path: str, data: bytes) -> Source | Unreadable:

@@ -1,7 +1,5 @@
-"""The bounds of a verification; options of the user override the first three."""
+"""The bounds of a verification; options of the user override the first two."""
 
-# Virtual devices on a machine with a CPU only.
-DEVICES = 8
 # Calls of each function that are recorded.
 CALLS = 50
 # Seconds after which a run is stopped.

@@ -1,22 +1,21 @@
 """``verify``: runs a command on two versions of a program and compares their mapped functions."""
 
 import dataclasses
-import functools
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from pmapx._src.verify import runs
+from pmapx._src.distributed import launcher
 from pmapx._src.verify.compare.compare_arrays import Tolerance
 from pmapx._src.verify.compare.result import Verification
 from pmapx._src.verify.compare.summary import sum_up
 from pmapx._src.verify.limits import CALLS, TIMEOUT
-from pmapx._src.verify.runs import Run
-from pmapx._src.verify.tree_copies import copy_beside
+from pmapx._src.verify.record import reader
+from pmapx._src.verify.record.reader import Run
 from pmapx._src.verify.uses import uses_below
+from pmapx._src.watch.run_in_copy import Command, Progress, Ran
 
 NEEDED = (
     "A library that the program uses needs {name}, which JAX removed: the migrated version ran in "
@@ -26,7 +25,9 @@ WROTE = (
     "The program wrote to {path}, which is too large to copy: it changed the file in your tree, "
     "and the next run saw it."
 )
-Progress = Callable[[str, float], None]
+_START = "pmapx._src.verify.record.recording:start"
+# The end of a failed command's output that is shown.
+_MOST_SHOWN = 4000
 _FILE = re.compile(r'File "([^"]+)", line \d+')
 _REMOVED = re.compile(
     r"(?:AttributeError|ImportError): .*?\b"
@@ -90,22 +91,20 @@ def verify(
       CannotRunError: if there is no such command, or a folder cannot be copied.
     """
     roots = {"before": Path(before), "after": Path(after)}
-    environment = dict(os.environ if env is None else env)
-    if devices is None:
-        devices = runs.default_devices(environment)
+    running = Command(command, devices=devices, timeout=timeout, env=env, progress=progress)
     uses, _ = uses_below(roots["before"], exclude)
     uses = [use for use in uses if only is None or use.path in only]
     _, needs_legacy = uses_below(roots["after"], exclude, changed)
+    settings = {"elsewhere": [*map(os.path.realpath, roots.values())], "calls": calls}
     notes: list[str] = []
 
     def run(side: str, folder: Path, is_legacy: bool) -> Run:
-        done, written = _run_in_copy(
-            command, roots, side, changed or {} if side == "after" else {}, folder, below,
-            environment, is_legacy=is_legacy, devices=devices, calls=calls, timeout=timeout,
-            progress=None if progress is None else functools.partial(progress, side),
+        ran = running.run(
+            _START, folder, roots[side], cwd=roots[side] / below, settings=settings,
+            changed=changed if side == "after" else None, is_legacy=is_legacy, step=side,
         )  # fmt: skip
-        notes.extend(WROTE.format(path=path) for path in written)
-        return done
+        notes.extend(WROTE.format(path=path) for path in ran.written)
+        return _recorded(ran, folder)
 
     with tempfile.TemporaryDirectory(prefix="pmapx-verify-") as kept:
         old = run("before", Path(kept, "before"), True)
@@ -118,52 +117,10 @@ def verify(
     return dataclasses.replace(found, notes=tuple(dict.fromkeys(notes)))
 
 
-def _run_in_copy(
-    command: Sequence[str],
-    roots: Mapping[str, Path],
-    side: str,
-    changed: Mapping[Path, bytes],
-    records: Path,
-    below: str,
-    environment: Mapping[str, str],
-    **options: Any,
-) -> tuple[Run, list[Path]]:
-    """Runs the command in a copy of one version; returns also the files it wrote outside of it."""
-    with tempfile.TemporaryDirectory(prefix="pmapx-tree-", ignore_cleanup_errors=True) as kept:
-        copy = copy_beside(roots[side], Path(kept, side), changed)
-        redirect = functools.partial(_redirected, old=copy.root, new=copy.path)
-        paths = map(redirect, environment.get("PYTHONPATH", "").split(os.pathsep))
-        done = runs.run(
-            list(map(redirect, command)),
-            copy.path,
-            records,
-            cwd=copy.path / below,
-            elsewhere=[each for each in roots.values() if not _overlap(each, copy.path)],
-            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
-            **options,
-        )
-        written = list(copy.written())
-    # The user knows the tree, not its copy.
-    output = done.output.replace(str(copy.path), str(copy.root))
-    return dataclasses.replace(done, output=output), written
-
-
-def _overlap(one: Path, other: Path) -> bool:
-    first, second = (os.path.realpath(path) + os.sep for path in (one, other))
-    return first.startswith(second) or second.startswith(first)
-
-
-def _redirected(text: str, old: Path, new: Path) -> str:
-    """Returns an argument or path with the folder ``new`` in place of ``old``."""
-    name, equals, path = text.rpartition("=")
-    if not os.path.isabs(path):
-        return text
-    below = os.path.relpath(os.path.realpath(path), os.path.realpath(old))
-    copy = new / below
-    # Links in the copy, such as an environment, are used as they are.
-    if below.startswith("..") or not os.path.realpath(copy).startswith(os.path.realpath(new)):
-        return text
-    return f"{name}{equals}{copy}"
+def _recorded(ran: Ran, folder: Path) -> Run:
+    first = launcher.failed_first(ran.output) if ran.status else None
+    shown = ran.output[-_MOST_SHOWN:].strip()
+    return Run(ran.status, ran.seconds, reader.read(folder), shown, first)
 
 
 def removed_name(output: str, root: Path) -> str:

@@ -33,7 +33,6 @@ def run(
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     log: str | os.PathLike[str] | None = None,
-    logs_stdout: bool = True,
     timeout: float | None = None,
     progress: Progress | None = None,
 ) -> int | None:
@@ -59,7 +58,6 @@ def run(
       cwd: the folder that it runs in, by default the current one.
       env: its environment, by default that of this process.
       log: the file for its output.
-      logs_stdout: whether the log has its standard output, not only its standard error.
       timeout: the seconds after which it is stopped; needs a ``log``.
       progress: called with the seconds that have passed; needs a ``log``.
 
@@ -82,7 +80,7 @@ def run(
             env=hooked,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
-            stdout=output if logs_stdout else subprocess.DEVNULL,
+            stdout=output,
             stderr=output,
             start_new_session=True,
         )

@@ -45,9 +45,7 @@ def is_used_after(module: Module, node: ast.AST, name: str) -> bool:
 
     In a loop and in an inner function it may, until it is assigned again.
     """
-    block, statement = block_of(module, node), node
-    while not isinstance(statement, ast.stmt):
-        statement = module.parent(statement)
+    block, statement = block_of(module, node), module.statement(node)
     end, last = statement.end_lineno or 0, 1 << 30
     above: ast.AST = statement
     while above is not block and not isinstance(above, ast.Module):

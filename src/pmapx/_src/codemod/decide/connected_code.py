@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.source.files import first_line
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
@@ -67,10 +68,7 @@ class _Statements:
 
     def __init__(self, module: Module) -> None:
         body = module.source.tree.body
-        self._starts = [
-            min([each.lineno, *(d.lineno for d in getattr(each, "decorator_list", ()))])
-            for each in body
-        ]
+        self._starts = [first_line(each) for each in body]
         stored: dict[int, set[str]] = collections.defaultdict(set)
         for node in module.nodes:
             if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):

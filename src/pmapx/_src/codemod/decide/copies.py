@@ -138,8 +138,7 @@ def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
 
 def _leaves_alone(module: Module, function: ast.FunctionDef, parameter: str) -> bool:
     """Returns whether a function does no more with its parameter than return something of it."""
-    is_documented = ast.get_docstring(function) is not None
-    body = function.body[1:] if is_documented else function.body
+    body = syntax.body(function)
     return isinstance(body[-1], ast.Return) and all(_is_plain(module, s, parameter) for s in body)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.watch import record_files
+from pmapx._src.watch.tree_copies import TreeCopy
 
 
 @dataclasses.dataclass(slots=True)
@@ -44,11 +45,11 @@ class Evidence:
         seen: Iterable[Mapping[str, Any]] = (),
         *,
         has_run: bool = False,
-        copied: tuple[Path, Path] | None = None,
+        copy: TreeCopy | None = None,
     ) -> None:
-        """Reads records; ``copied`` are the tree that the program ran in, and what it is of."""
+        """Reads the records of a run in a copy of the tree."""
         self.has_run = has_run
-        self._copied = copied
+        self._copy = copy
         self._records: dict[tuple[Any, ...], Record] = {}
         self._indexed: set[tuple[Any, ...]] = set()
         for process in seen:
@@ -65,18 +66,14 @@ class Evidence:
         return ": the run did not reach this line" if self.has_run else ""
 
     @classmethod
-    def read(cls, folder: Path, copied: tuple[Path, Path] | None = None) -> Evidence:
+    def read(cls, folder: Path, copy: TreeCopy) -> Evidence:
         """Reads the folder that ``proof_listener`` wrote to."""
-        return cls(record_files.read(folder, "replicated"), has_run=True, copied=copied)
+        return cls(record_files.read(folder, "replicated"), has_run=True, copy=copy)
 
     def _original(self, span: Sequence[Any]) -> tuple[Any, ...]:
         """Returns a place in the user's files of one in the copy."""
         path, *rest = span
-        if self._copied is not None:
-            copy_path, root = self._copied
-            if Path(path).is_relative_to(copy_path):
-                path = str(root / Path(path).relative_to(copy_path))
-        return (path, *rest)
+        return (path if self._copy is None else self._copy.original(path), *rest)
 
     def _add(self, span: tuple[Any, ...], site: Mapping[str, Any]) -> None:
         if not site["calls"]:

@@ -7,7 +7,6 @@ import itertools
 import re
 
 from pmapx._src.codemod.decide import fields
-from pmapx._src.codemod.forms.mapped_function import MappedFunction
 from pmapx._src.codemod.forms.shard_body import (
     adding,
     index_of,
@@ -19,6 +18,7 @@ from pmapx._src.codemod.forms.shard_body import (
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.call_tokens import is_bare_tuple, on_one_line
 from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.source.files import first_line
 from pmapx._src.source.rewriting.edits import between, ends, starts
 
 
@@ -27,15 +27,13 @@ def edit(use: Use, editor: Editor) -> None:
     mapped = use.function
     assert mapped is not None
     assert isinstance(mapped.node, ast.FunctionDef)
-    _edit_arguments(use, mapped, mapped.node, editor)
+    _edit_arguments(use, mapped.node, editor)
     for each in mapped.returns:
         if each.value is not None:
             _edit_return(use, each, each.value, editor)
 
 
-def _edit_arguments(
-    use: Use, mapped: MappedFunction, node: ast.FunctionDef, editor: Editor
-) -> None:
+def _edit_arguments(use: Use, node: ast.FunctionDef, editor: Editor) -> None:
     layout, names = use.known_layout, use.names
     assert names is not None
     converted = [
@@ -59,14 +57,14 @@ def _edit_arguments(
     first = node.body[1] if has_docstring and len(node.body) > 1 else node.body[0]
     if first.lineno == node.lineno or (has_docstring and len(node.body) == 1):
         indent = editor.indent(node.lineno) + editor.step
-        line = editor.source.line(first.lineno)
-        colon = len(line[: use.module.place(first).column].rstrip())
+        above_body = editor.source.line(first.lineno)[: use.module.place(first).column]
+        colon = len(above_body.rstrip())
         text = "".join(f"\n{indent}{each}" for each in lines) + f"\n{indent}"
         editor.edits.append(
             between((first.lineno, colon), (first.lineno, use.module.place(first).column), text)
         )
         return
-    line = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
+    line = first_line(first)
     indent = editor.indent(line)
     # Comments stay with the statement below them, and a blank line below the signature stays there.
     blank = () if has_docstring else ("",)

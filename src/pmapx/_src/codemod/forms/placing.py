@@ -55,7 +55,7 @@ def some_devices(module: Module, call: ast.Call) -> str:
     if devices is None or (isinstance(devices, ast.Constant) and devices.value is None):
         return ""
     found = module.facts.results.get(devices, frozenset())
-    text = module.source.segment(module.place(devices))
+    text = module.text(devices)
     is_all = re.fullmatch(r"(jax\.)?(local_)?devices\(\)", text) is not None
     may_be_all = bool(found & {"jax.devices", "jax.local_devices"})
     return "" if is_all or (may_be_all and not _may_be_others(module, devices)) else text

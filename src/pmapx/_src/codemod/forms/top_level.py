@@ -135,10 +135,7 @@ def insert(use: Use, name: str, text: str, editor: Editor) -> str:
 
     Returns the name, which is another if the same is there already.
     """
-    top: ast.AST = use.expression
-    while not isinstance(use.module.parent(top), ast.Module):
-        top = use.module.parent(top)
-    assert isinstance(top, ast.stmt)
+    top = use.module.top_statement(use.expression)
     line = editor.line_above(top)
     is_block = isinstance(top, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
     for edit in editor.edits:

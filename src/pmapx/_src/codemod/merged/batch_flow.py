@@ -71,7 +71,7 @@ class BatchFlow(AppliedFunctions):
     def setting(self, module: Module, node: ast.Attribute) -> list[Definition]:
         """Returns what sets an attribute, none if that is not known."""
         cls = self._own_class(module, node)
-        families = [self.maps.family(module, cls)] if cls else self._families_of(module, node.value)
+        families = [self.maps.family(cls)] if cls else self._families_of(module, node.value)
         return [each for name in families for each in self._attributes.get((name, node.attr), ())]
 
     # What a call makes.

@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 
-from pmapx._src.analysis import known_names
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.merged import splits
 from pmapx._src.codemod.merged.batch_flow import BatchFlow
@@ -93,10 +93,7 @@ def _without_assignment(change: Change) -> Change:
 def _without_comment(change: Change) -> Change:
     """Deletes the comment above a statement if it is about a removed split or merge."""
     module = change.module
-    statement: ast.AST = change.node
-    while not isinstance(statement, ast.stmt):
-        statement = module.parent(statement)
-    first = last = statement.lineno
+    first = last = module.statement(change.node).lineno
     while _OF_SPLIT.match(module.source.line(first - 1)):
         first -= 1
     is_gone = not any(edit.text.strip("[]") for edit in change.edits)
@@ -132,7 +129,7 @@ def _left(change: Change, removed: dict[ast.AST, Change]) -> ast.FunctionDef | N
     is_same = names[is_method:] == [change.kept.id]  # type: ignore[union-attr]
     gone = set(ast.walk(node)) - {change.kept}
     gone |= {part for each in removed for part in ast.walk(each)}
-    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    body = syntax.body(function)
     is_empty = all(part in removed or _is_count_for(module, part, gone) for part in body[:-1])
     is_nested = is_method or isinstance(around, (ast.Module, ast.FunctionDef))
     is_only = len(getattr(around, "body", [])) > 1

@@ -63,7 +63,7 @@ def batching_loop(module: Module, node: ast.Call) -> ast.For | None:
 def change(module: Module, node: ast.List | ast.Tuple) -> Change:
     """Merges the first two sizes into one."""
     count, each = node.elts[:2]
-    texts = [module.source.segment(module.place(part)) for part in (count, each)]
+    texts = [module.text(part) for part in (count, each)]
     text = f"{texts[0]} * {texts[1] if isinstance(each, _PLAIN) else f'({texts[1]})'}"
     last = ends(module.place(each))
     behind = module.source.line(last[0])[last[1] :].lstrip()

@@ -170,7 +170,7 @@ def _gone(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped | None:
     if not isinstance(node.func, ast.Attribute):
         return None
     # NumPy accepts any array-like and returns an array on the host: a new one, except for reshape.
-    numpy = module.source.segment(module.place(node.func.value))
+    numpy = module.text(node.func.value)
     name = "asarray" if is_view else "array"
     edits = keeping(module.place(node), module.place(kept), f"{numpy}.{name}(", ")")
     return Reshaped(kept, edits, is_gone=True)
@@ -298,7 +298,7 @@ def _split_shape(
     )
     text = "-1"
     if is_open and _number(each) != -1:
-        texts = [module.source.segment(module.place(part)) for part in (count, each)]
+        texts = [module.text(part) for part in (count, each)]
         is_plain = isinstance(each, (ast.Name, ast.Constant, ast.Attribute, ast.Call))
         text = f"{texts[0]} * {texts[1] if is_plain else f'({texts[1]})'}"
     if isinstance(container, ast.Tuple) and len(container.elts) == 2:

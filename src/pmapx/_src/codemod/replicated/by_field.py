@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pmapx._src.analysis import syntax
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
+from pmapx._src.analysis.syntax import positional
 from pmapx._src.analysis.values import Bound, Function
 from pmapx._src.codemod.decide.first_shards import chooses_item
 from pmapx._src.codemod.replicated.groups import (
@@ -109,8 +110,8 @@ def is_of_array(values: StackedValues, module: Module, node: ast.Attribute) -> b
     function = next(iter(module.functions_around(node)), None)
     if not isinstance(function, ast.FunctionDef) or not isinstance(node.value, ast.Name):
         return False
-    names = {arg.arg for arg in (*function.args.posonlyargs, *function.args.args)}
-    return node.value.id in names and _is_called_in_traced_code(values, function)
+    is_parameter = node.value.id in positional(function.args)
+    return is_parameter and _is_called_in_traced_code(values, function)
 
 
 def _is_called_in_traced_code(values: StackedValues, function: ast.FunctionDef) -> bool:

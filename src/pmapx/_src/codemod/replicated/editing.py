@@ -27,10 +27,17 @@ from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 from pmapx._src.codemod.text import call_tokens, outer_calls
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.codemod.text.imports import end_of_imports
 from pmapx._src.source.location import Place
-from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, replacing, starts
-from pmapx._src.source.rewriting.import_edits import inserted
+from pmapx._src.source.rewriting.added_imports import added
+from pmapx._src.source.rewriting.edits import (
+    Edit,
+    between,
+    ends,
+    keeping,
+    lines_of,
+    replacing,
+    starts,
+)
 
 HELPER = REPLICATED
 TEXT = '''\
@@ -99,11 +106,14 @@ def edits(
     for wrapper, options in lacking.items():
         found.setdefault(wrapper.module, []).extend(_with_parameters(wrapper, options))
     for module, made in found.items():
-        if module in placing and has_helper_function and not has_helper(module):
-            made.append(_helper(module))
-        elif module.env.find("jax") is None and any("jax." in edit.text for edit in made):
-            line = end_of_imports(module)
-            made.append(inserted(module.source, line, "import jax\n"))
+        needs_helper = module in placing and has_helper_function and not has_helper(module)
+        needs_jax = needs_helper or any("jax." in edit.text for edit in made)
+        made += added(
+            module.source,
+            ["import jax"] if needs_jax and module.env.find("jax") is None else [],
+            changed=lines_of(made),
+            functions=[_helper(module)] if needs_helper else [],
+        )
     return {os.path.normpath(module.path): made for module, made in found.items()}
 
 
@@ -135,8 +145,8 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         and {*change.fields.names} <= {keyword.arg for keyword in outer.keywords}
     )
     if change.fields is not None and not is_replaced and (change.kind == "place" or not is_other):
-        text = change.fields.with_each("", _called_with(change), _text(module, change.kept))
-        length = place.column + len(_text(module, change.kept)) + len(text)
+        text = change.fields.with_each("", _called_with(change), module.text(change.kept))
+        length = place.column + len(module.text(change.kept)) + len(text)
         if change.kind == "place" or length > Editor(module.source).width:
             # What is placed becomes longer than a line.
             text = _on_next_line(module, node, text)
@@ -150,7 +160,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         if around is not None and around[0]:
             before, after = f"{HELPER}({around[0]}", around[1]
         if change.devices is not None:
-            after += f", {_text(module, change.devices)}"
+            after += f", {module.text(change.devices)}"
         after += f"){text}"
         return [*keeping(place, kept, before, after)]
     before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
@@ -166,7 +176,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         if function:
             before, after = f"jax.tree.map({function}, ", ")"
             editor, line = Editor(module.source), module.source.line(place.line)
-            added = len(before + _text(module, change.kept) + after) - len(_text(module, node))
+            added = len(before + module.text(change.kept) + after) - len(module.text(node))
             if is_local and len(line) + added > editor.width:
                 indent = editor.indent(place.line)
                 before = f"jax.tree.map(\n{indent}{editor.hang}{function}, "
@@ -174,7 +184,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         taken = with_parts(module, node)
         mapped = mapped_function(module, module.parent(taken)) if is_local else None
         if mapped is not None and not copied:
-            edit = replacing(module.place(mapped), f"lambda x: {_text(module, mapped)}({own})")
+            edit = replacing(module.place(mapped), f"lambda x: {module.text(mapped)}({own})")
             return [edit, *keeping(place, kept, "", "")]
         if is_local and taken is not node:
             # Of the parts alone that are computed with.
@@ -226,9 +236,7 @@ def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
         return any(_is_used_again(module, node, part) for part in parts)
     if not isinstance(kept, ast.Name):
         return True
-    statement: ast.AST = node
-    while not isinstance(statement, ast.stmt):
-        statement = module.parent(statement)
+    statement = module.statement(node)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     # ``params, opt = replicate((params, opt))`` binds both names anew.
     parts = [part for each in targets for part in getattr(each, "elts", (each,))]
@@ -265,9 +273,7 @@ def _around(change: Change, before: str, after: str, comment: str) -> list[Edit]
         between(starts(place), starts(place), before),
         between(ends(place), ends(place), after),
     ]
-    statement: ast.AST = change.node
-    while not isinstance(statement, ast.stmt):
-        statement = module.parent(statement)
+    statement = module.statement(change.node)
     line, column = statement.lineno, statement.col_offset
     indent = module.source.line(line)[:column]
     if not indent.strip():
@@ -337,7 +343,7 @@ def _options(
             # No argument is left that has the size of the mapped axis.
             devices = next((k.value for k in call.keywords if k.arg == "devices"), None)
             texts["axis_size"] = (
-                "jax.device_count()" if devices is None else f"len({_text(each.module, devices)})"
+                "jax.device_count()" if devices is None else f"len({each.module.text(devices)})"
             )
         donated = keywords.donated_after(each)
         if donated and donated != each.donated:
@@ -393,10 +399,6 @@ def _with_parameters(wrapper: Wrapper, options: set[str]) -> list[Edit]:
     return [between(end, end, new), *handed]
 
 
-def _text(module: Module, node: ast.AST) -> str:
-    return module.source.segment(module.place(node))
-
-
 def has_helper(module: Module) -> bool:
     """Tells whether a file has the function that puts a tree on all devices."""
     return any(
@@ -405,13 +407,5 @@ def has_helper(module: Module) -> bool:
     )
 
 
-def _helper(module: Module) -> Edit:
-    """Puts the function behind the imports at the top."""
-    line = end_of_imports(module)
-    is_imported = module.env.find("jax") is not None
-    text = axis_names.with_name(TEXT, axis_names.of_maps(module))
-    text = text if is_imported else f"import jax\n\n\n{text}"
-    below = module.source.lines[line : line + 2]
-    blank = next((i for i, each in enumerate(below) if each.strip()), len(below))
-    before = "\n\n" if line and is_imported else ""
-    return inserted(module.source, line, before + text + "\n" * (2 - blank))
+def _helper(module: Module) -> str:
+    return axis_names.with_name(TEXT, axis_names.of_maps(module))

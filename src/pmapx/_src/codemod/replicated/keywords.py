@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pmapx._src.analysis import definitions
 from pmapx._src.analysis.definitions import LOOPS
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import positional
 from pmapx._src.codemod.replicated.mapped_functions import functions
 from pmapx._src.source.rewriting.edits import Edit, between, replacing, starts
 
@@ -85,7 +86,7 @@ def _is_last_use(module: Module, call: ast.Call, value: ast.expr) -> bool:
     around: list[ast.AST] = [call]
     while not isinstance(around[-1], (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
         around.append(module.parent(around[-1]))
-    statement = next(each for each in around if isinstance(each, ast.stmt))
+    statement = module.statement(call)
     bound = [
         part
         for part in ast.walk(around[-1])
@@ -116,9 +117,7 @@ def _is_last_use(module: Module, call: ast.Call, value: ast.expr) -> bool:
 def _parameters(each: Map) -> list[str] | None:
     """Returns the names that every function which may be mapped has for its arguments."""
     found = {
-        tuple(arg.arg for arg in (*function.node.args.posonlyargs, *function.node.args.args))[
-            taken:
-        ]
+        tuple(positional(function.node.args)[taken:])
         for function, taken in functions(each.function)
     }
     return list(found.pop()) if len(found) == 1 else None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import positional
 from pmapx._src.analysis.values import Bound, Class, Function, Partial, Value
 
 _COLLECTIVES = frozenset(
@@ -160,8 +161,7 @@ def items_given(node: ast.expr) -> int:
 
 def takes_items(function: Function, index: int) -> bool:
     """Tells whether a function unpacks a parameter, or takes items of it by number."""
-    arguments = function.node.args
-    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    names = positional(function.node.args)
     known = vars(function.node).setdefault("parameters_taken_apart", {})  # Asked for at every call.
     if index < len(names) and index not in known:
         own = [

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Making
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import positional
 from pmapx._src.analysis.values import Class, Confidence, Mapped, Place, Value, constant, integers
 from pmapx._src.codemod.decide.connected_code import ConnectedCode
 from pmapx._src.codemod.evidence.evidence import Evidence, Record
@@ -106,8 +107,7 @@ class Map:
     def parameters(self) -> list[str]:
         """The names of the arguments by position, as far as the definition tells them."""
         for function, taken in functions(self.function):
-            arguments = function.node.args
-            return [each.arg for each in (*arguments.posonlyargs, *arguments.args)][taken:]
+            return positional(function.node.args)[taken:]
         if self.record is not None:
             found = self.record.names
             return [found.get(str(i), str(i)) for i in range(len(found))]
@@ -285,7 +285,7 @@ class Maps:
         called = parent.func if isinstance(parent, ast.Call) else None
         return isinstance(called, ast.Name) and called.id in ("float", "int", "bool")
 
-    def family(self, module: Module, node: ast.ClassDef) -> str:
+    def family(self, node: ast.ClassDef) -> str:
         """Returns one name for all classes of the program whose objects may share attributes."""
         return self._families.get(node.name, node.name)
 
@@ -324,7 +324,7 @@ class Maps:
 
     def family_of(self, cls: Class) -> str:
         """Returns the same for a class that was followed."""
-        return self.family(cls.module, cls.node)
+        return self.family(cls.node)
 
     def _of(self, made_at: Place) -> Map | None:
         key = (made_at.path, made_at.line, made_at.column)

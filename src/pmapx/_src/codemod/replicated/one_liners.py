@@ -10,7 +10,7 @@ import ast
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from pmapx._src.analysis import known_names
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Function
 from pmapx._src.codemod.decide import copies
@@ -51,7 +51,7 @@ def _result(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> 
     """Returns what a function returns that does nothing else."""
     if isinstance(definition, ast.Lambda):
         return definition.body
-    body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
+    body = syntax.body(definition)
     return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
 
 
@@ -107,7 +107,7 @@ def _meaning(
     if called == {"jax.device_get"} and isinstance(only, ast.Call) and home is module:
         inner = _meaning(module, argument, home, only, parameter)
         if inner is not None and inner.kind == "first" and not inner.around:
-            text = home.source.segment(home.place(result.func))
+            text = home.text(result.func)
             return dataclasses.replace(inner, around=text)
         return None
     if called and called <= copies.MAKERS and result.args and _is(result.args[0], parameter):

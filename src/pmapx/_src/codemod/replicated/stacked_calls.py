@@ -147,7 +147,7 @@ class StackedCalls(StackedValues):
 
     def _lost(self, module: Module, node: ast.Call) -> Abstract:
         """Reads a call of something that is not known."""
-        called = module.source.segment(module.place(node.func)).split("\n")[0]
+        called = module.text(node.func).split("\n")[0]
         self.value(module, node.func)
         for arg in (*node.args, *(keyword.value for keyword in node.keywords)):
             self.hand_over(module, arg, f"it is passed to {called}(...)", called)

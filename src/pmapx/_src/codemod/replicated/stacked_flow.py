@@ -86,7 +86,7 @@ class Flow(StackedCalls):
     def _set_to(self, module: Module, node: ast.Attribute) -> Iterable[Definition]:
         """Returns what an attribute of an object may be set to."""
         own = self._own_class(module, node)
-        families = [self.maps.family(module, own)] if own else self._families_of(module, node.value)
+        families = [self.maps.family(own)] if own else self._families_of(module, node.value)
         if not families:
             return self._attributes_named.get(node.attr, ())
         found = [self._attributes.get((family, node.attr), ()) for family in families]
@@ -405,7 +405,7 @@ class Flow(StackedCalls):
             self._classes[module] = [cls for cls in found if self.maps.has_outside_base(cls)]
         for cls in self._classes[module]:
             tables = [each for each in cls.body if isinstance(each, (ast.Assign, ast.AnnAssign))]
-            family = self.maps.family(module, cls)
+            family = self.maps.family(cls)
             for part in (part for table in tables for part in ast.walk(table)):
                 name = part.value if isinstance(part, ast.Constant) else None
                 for each in self._attributes.get((family, name), ()):  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from typing import Any
 from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step, taken
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import positional
 from pmapx._src.analysis.values import Instance, Named, Place
 from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.replicated import by_field
@@ -76,7 +77,7 @@ class StackedValues(abc.ABC):
         for module in self.modules:
             definitions = module.facts.definitions
             for (cls, name), published in definitions.published.items():
-                family = self.maps.family(module, cls)
+                family = self.maps.family(cls)
                 kept = [each for each in published if not self.is_traced(module, each.node)]
                 found.setdefault((family, name), []).extend(kept)
             for target, definition in definitions.assigned.items():
@@ -232,8 +233,7 @@ class StackedValues(abc.ABC):
         for function in module.functions_around(node):
             if isinstance(function, ast.Lambda):
                 continue
-            arguments = function.args  # type: ignore[attr-defined]
-            names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+            names = positional(function.args)  # type: ignore[attr-defined]
             above = module.parent(function)
             is_first = isinstance(node.value, ast.Name) and names[:1] == [node.value.id]
             if isinstance(above, ast.ClassDef) and is_first and not is_static(function):
@@ -267,7 +267,7 @@ class StackedValues(abc.ABC):
         around = [module.parent(each) for each in module.functions_around(node)]
         classes = [each for each in around if isinstance(each, ast.ClassDef)]
         is_self = isinstance(node, ast.Name) and node.id == "self" and bool(classes)
-        own = [self.maps.family(module, each) for each in classes[:1] if is_self]
+        own = [self.maps.family(each) for each in classes[:1] if is_self]
         families = own or self._families_of(module, node)
         for (family, name), definitions in self._attributes.items():
             is_of = not families or family in families
@@ -282,7 +282,7 @@ class StackedValues(abc.ABC):
             reaching = module.facts.definitions.reaching.get(node)
             if reaching:
                 return self._all_defined(reaching, module, node)
-            family = self.maps.family(module, cls)
+            family = self.maps.family(cls)
             if (family, node.attr) not in self._attributes and self.maps.hands_on(cls):
                 return self._of_any(module, node)
             return self._attribute_of(family, node.attr, module, node)

@@ -98,7 +98,7 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
         # ``step.lower(...)`` is followed as a call.
         return parent in flow.resolved
     if isinstance(parent, ast.Dict):
-        is_kept = _is_renamed(flow, module, module.parent(parent), is_table=True)
+        is_kept = _is_renamed(flow, module.parent(parent), is_table=True)
         return is_kept or _is_chosen_by_key(flow, module, parent, 0)
     if isinstance(parent, ast.Assign):
         return all(isinstance(target, (ast.Name, ast.Attribute)) for target in parent.targets)
@@ -162,7 +162,7 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
             if isinstance(node, ast.Attribute) and is_call:
                 # What goes into such a call is followed there.
                 continue
-            if _is_renamed(flow, module, parent) or is_only_called(flow, module, node):
+            if _is_renamed(flow, parent) or is_only_called(flow, module, node):
                 continue
             reason = (module.place(node), f"{name} is used in a way that cannot be followed")
             for function, elements in by_name[name]:
@@ -290,7 +290,7 @@ def _is_variable(flow: Flow, module: Module, node: ast.AST) -> bool:
     return bool(found) and all(isinstance(each.node, (ast.arg, ast.Name)) for each in found)
 
 
-def _is_renamed(flow: Flow, module: Module, parent: ast.AST, *, is_table: bool = False) -> bool:
+def _is_renamed(flow: Flow, parent: ast.AST, *, is_table: bool = False) -> bool:
     """Tells whether a function gets another name, ``self.update = update``, that is only called.
 
     With ``is_table``, it is an item of what gets the name, and only the items of that are called.

@@ -11,6 +11,7 @@ import dataclasses
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import is_decorator
+from pmapx._src.analysis.syntax import defaults, positional
 
 OPTIONS = "it is mapped through a wrapper that does not forward its options unchanged"
 GIVES = "it is mapped through a wrapper that sets {} itself"
@@ -34,7 +35,7 @@ class Wrapper:
             return OPTIONS
         if self.definition.args.kwarg is not None and not unpacked:
             return OPTIONS
-        positional = [*self.definition.args.posonlyargs, *self.definition.args.args]
+        names = positional(self.definition.args)
         for name in DEFAULTS:
             given = next((k.value for k in self.call.keywords if k.arg == name), None)
             if given is not None and not (
@@ -43,7 +44,7 @@ class Wrapper:
                 return GIVES.format(name)
             if given is None and name in self._parameters():
                 return OPTIONS
-            if name in [each.arg for each in positional[: len(use.args)]]:
+            if name in names[: len(use.args)]:
                 return BY_POSITION.format(name)
         return ""
 
@@ -52,9 +53,7 @@ class Wrapper:
         return not self._hands_on() and name not in self._parameters()
 
     def _parameters(self) -> set[str]:
-        arguments = self.definition.args
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        return {each.arg for each in every}
+        return set(defaults(self.definition.args))
 
     def _hands_on(self) -> bool:
         """Returns whether its ``**options`` go to pmap, and nowhere else."""

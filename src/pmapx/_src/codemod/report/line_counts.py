@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.codemod.report.side_by_side import aligned
+from pmapx._src.source.files import first_line
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 # Longer files are counted without being aligned.
@@ -49,7 +50,7 @@ def line_counts(before: Sequence[str], after: Sequence[str]) -> LineCounts:
     """
     known = set(_defined(before))
     new = [] if known.issuperset(_defined(after)) else list(_outermost_new(after, known))
-    lines = sum((node.end_lineno or 0) - _first(node) + 1 for node in new)
+    lines = sum((node.end_lineno or 0) - first_line(node) + 1 for node in new)
     return LineCounts(*_changed(before, after), lines, len(new))
 
 
@@ -66,10 +67,6 @@ def _changed(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
 
 def _defined(lines: Sequence[str]) -> Iterator[str]:
     return (found[1] for line in lines if (found := _DEFINITION.match(line)))
-
-
-def _first(node: Definition) -> int:
-    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
 def _outermost_new(lines: Sequence[str], known: set[str]) -> Iterator[Definition]:

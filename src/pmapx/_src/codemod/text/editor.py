@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pmapx._src.analysis import syntax
 from pmapx._src.codemod.text.call_tokens import needs_parentheses
-from pmapx._src.source.files import Source
+from pmapx._src.source.files import Source, first_line
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
 
@@ -51,16 +51,8 @@ class Editor:
 
     @functools.cached_property
     def step(self) -> str:
-        """The file's own step of indentation: that of its first block."""
-        for node in self.source.tree.body:
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.match_case):
-                    return self.indent(inner.pattern.lineno)
-                if inner is not node and isinstance(inner, ast.stmt):
-                    indent = self.indent(inner.lineno)
-                    if indent and len(indent) == self.source.place(inner).column:
-                        return indent
-        return "    "
+        """The file's own step of indentation."""
+        return self.source.step
 
     @functools.cached_property
     def _original(self) -> Source:
@@ -90,13 +82,11 @@ class Editor:
 
     def indent(self, line: int) -> str:
         """Returns the white space at the beginning of a line."""
-        text = self.source.line(line)
-        return text[: len(text) - len(text.lstrip())]
+        return self.source.indent(line)
 
     def line_above(self, statement: ast.stmt) -> int:
         """Returns the line of a statement, with the decorators and comments above it."""
-        decorators = getattr(statement, "decorator_list", ())
-        line = min([statement.lineno, *(each.lineno for each in decorators)])
+        line = first_line(statement)
         indent = self.indent(line)
         cell = self.source.cell_of(line)
         while line > 1 and self.source.line(line - 1).startswith(f"{indent}#"):

@@ -5,29 +5,34 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Exported
 from pmapx._src.codemod.text.name_uses import name_uses
-from pmapx._src.source.rewriting import import_edits
-from pmapx._src.source.rewriting.edits import Edit, between
-from pmapx._src.source.rewriting.import_edits import inserted
+from pmapx._src.source.rewriting import added_imports, import_edits
+from pmapx._src.source.rewriting.edits import Edit, lines_of
 
 
-def edits(module: Module, moved: Mapping[ast.AST, str], *, needs: bool) -> list[Edit]:
-    """Returns the changes to a file's imports.
+def with_imports(module: Module, moved: Mapping[ast.AST, str], edits: Sequence[Edit]) -> list[Edit]:
+    """Returns the edits of a file, and those of its imports.
 
     ``moved`` are the names in ``from ... import`` that are to come from pmapx, each with its name
-    there; ``needs`` is whether the new texts name pmapx itself.
+    there.
     """
-    found: list[Edit] = []
+    found = list(edits)
     for node in name_uses(module).imports:
         here = {alias: f"pmapx.{moved[alias]}" for alias in node.names if alias in moved}
         found += import_edits.moved(module.source, node, here) if here else []
     plain = [node for node in module.source.tree.body if isinstance(node, ast.Import)]
     is_there = any(alias.name == "pmapx" for node in plain for alias in node.names)
-    return [*found, _added(module)] if needs and not is_there else found
+    needs = not is_there and any("pmapx." in edit.text for edit in edits)
+    wanted = ["import pmapx"] if needs else []
+    changed = lines_of(edits)
+    return [
+        *found,
+        *added_imports.added(module.source, wanted, changed=changed, in_first_cell=True),
+    ]
 
 
 def without_removed(module: Module, used: Collection[str]) -> list[Edit]:
@@ -95,35 +100,3 @@ def _is_imported_elsewhere(module: Module, name: str) -> bool:
         if other is not None and other is not module
         for node in name_uses(other).imports
     )
-
-
-def _added(module: Module) -> Edit:
-    """Puts ``import pmapx`` after the imports at the top of a file."""
-    line = end_of_imports(module)
-    if not line and module.source.cells:
-        # What is above the first statement of a notebook may be a magic for all of its cell.
-        real = [node for node in module.source.tree.body if not isinstance(node, ast.Pass)]
-        first = real[0].lineno if real else 1
-        return between((first, 0), (first, 0), "import pmapx\n")
-    return inserted(module.source, line, "import pmapx\n")
-
-
-def _is_magic(module: Module, node: ast.stmt) -> bool:
-    return bool(module.source.cells) and isinstance(node, ast.Pass)
-
-
-def end_of_imports(module: Module) -> int:
-    """Returns the last line of the imports at the top, or of the docstring; 0 without either."""
-    last = 0
-    for position, node in enumerate(module.source.tree.body):
-        is_docstring = (
-            position == 0
-            and isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        )
-        if is_docstring or isinstance(node, (ast.Import, ast.ImportFrom)):
-            last = node.end_lineno or 0
-        elif not isinstance(node, (ast.If, ast.Try)) and not _is_magic(module, node):
-            break
-    return last

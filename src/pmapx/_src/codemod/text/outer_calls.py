@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.text.call_tokens import needs_parentheses, on_one_line
+from pmapx._src.codemod.text.call_tokens import comments, needs_parentheses, on_one_line
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.rewriting.edits import Edit, between, ends, starts
 
@@ -53,6 +53,19 @@ def broken(module: Module, call: ast.Call, added: int) -> list[Edit]:
     end, indent = (place.line, place.end_column - 1), editor.indent(place.line)
     found = [between((place.line, start), (place.line, start), f"\n{indent}{editor.hang}")]
     return found if editor.is_filled else [*found, between(end, end, f"\n{indent}")]
+
+
+def refold(editor: Editor, call: ast.AST) -> None:
+    """Writes a call of several lines again, one of whose arguments is shorter now."""
+    if not isinstance(call, ast.Call) or call.lineno == call.end_lineno:
+        return
+    place = editor.source.place(call)
+    parts = [editor.text(editor.source.place(each)) for each in (*call.args, *call.keywords)]
+    function = editor.text(editor.source.place(call.func))
+    if comments(editor.source, place) or any("\n" in part for part in (function, *parts)):
+        return
+    used = place.column + len(editor.rest_of_line(place))
+    editor.replace(place, editor.folded_call(function, parts, editor.indent(place.line), used))
 
 
 def _too_long(editor: Editor, text: str) -> int:

@@ -1,7 +1,7 @@
 """``pmapx migrate --to jit``: plain ``jax.jit`` over the global batch, where that is proven.
 
 It starts from the global form, ``jax.jit`` of ``jax.shard_map``. ``conversion`` puts the rest
-together. ``runs`` runs the user's command on one version of the code. In the first run,
+together. In the first run of the user's command,
 ``map_listener`` asks ``batch_parallel`` about every mapped body, ``collective_calls`` notes which
 lines of the source call collectives, ``samples`` keeps inputs and outputs, random ones too, and
 ``costs`` what a call costs. ``decisions`` reads what was found for the maps that ``candidates``

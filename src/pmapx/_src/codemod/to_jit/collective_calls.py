@@ -56,7 +56,7 @@ class Watch:
             return False
         return os.path.realpath(file).startswith(self.root)
 
-    def note(self, name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    def note(self, name: str, args: Any, kwargs: Any) -> None:
         position = COLLECTIVES[name]
         axis = args[position] if len(args) > position else kwargs.get("axis_name")
         if axis != self.axis_name and axis != (self.axis_name,):
@@ -118,7 +118,7 @@ def _noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             # The size of the axis is asked for by the same function.
             _local.watch = None
             try:
-                watch.note(name, original, args, kwargs)
+                watch.note(name, args, kwargs)
             finally:
                 _local.watch = watch
         return original(*args, **kwargs)

@@ -194,10 +194,7 @@ def _comment_above(module: Module, line: int) -> int:
 
 def _explain(module: Module, node: ast.AST, each: Replaced, editor: Editor) -> None:
     """Explains the factor above the statement."""
-    statement = node
-    while not isinstance(statement, ast.stmt):
-        statement = module.parent(statement)
-    line = statement.lineno
+    line = module.statement(node).lineno
     first = _comment_above(module, line)
     text = f"The {each.meaning}.".replace("the device's own", "each device's own")
     indent = editor.indent(line)

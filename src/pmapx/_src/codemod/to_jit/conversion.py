@@ -28,7 +28,6 @@ from pmapx._src.codemod.to_jit.original_lines import OriginalLines
 from pmapx._src.codemod.to_jit.placement import process_batches
 from pmapx._src.codemod.to_jit.placement.sharded_state import sharded
 from pmapx._src.codemod.to_jit.placement.version import Version
-from pmapx._src.codemod.to_jit.runs import Command
 from pmapx._src.codemod.to_jit.site_edits import SiteEditor
 from pmapx._src.codemod.to_jit.stacked import stacked_edits
 from pmapx._src.codemod.write import file_head
@@ -40,6 +39,7 @@ from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, Origins, applied, starts
 from pmapx._src.verify.uses import uses_below
 from pmapx._src.watch import record_files
+from pmapx._src.watch.run_in_copy import Command, Ran
 
 _MAPS = "pmapx._src.codemod.to_jit.map_listener:start"
 _AUTO, _EXPLICIT = b"jax.sharding.AxisType.Auto", b"jax.sharding.AxisType.Explicit"
@@ -77,12 +77,16 @@ def convert(
     exclude: Sequence[str],
     files: Sequence[Rewriting],
     command: Command,
-    mesh: str = "auto",
-    with_fsdp: bool = False,
+    root: Path,
+    *,
+    mesh: str,
+    with_fsdp: bool,
+    topology: str | None,
 ) -> tuple[list[Rewriting], list[Form]]:
     """Returns files in the global form with the maps that are batch-parallel as jitted functions.
 
-    The command runs once on the files as they are, and again on each version that is tried.
+    The command runs once on the files as they are, and again on each version that is tried, in
+    copies of the tree ``root``. ``topology`` is a target for which both forms are audited too.
 
     Raises:
       ProofError: if the command does not run to its end on the files as they are.
@@ -90,37 +94,35 @@ def convert(
     texts = {os.path.realpath(file.path): file.after for file in files}
     with tempfile.TemporaryDirectory(prefix="pmapx-samples-") as kept:
         first = Path(kept, "maps")
-        first.mkdir()
         changed = {Path(path): data for path, data in texts.items()}
         # A use of pmap that is left runs as it did.
-        _, has_removed = uses_below(command.root, exclude, changed)
+        _, has_removed = uses_below(root, exclude, changed)
         is_legacy = has_removed or any(each.reason for file in files for each in file.outcomes)
-        run = functools.partial(command.ran, is_legacy=is_legacy)
-        with run("shard_map", _MAPS, changed, {}, first) as (status, output, tree):
-            failure = command.failure(status, output)
-            if failure:
-                raise ProofError(f"in the global form, {failure}")
-            records = record_files.read(first, "maps")
+        run = functools.partial(command.run, root=root, is_legacy=is_legacy)
+        settings = {"topology": topology, "samples": str(first)}
+        ran = run(_MAPS, first, changed=changed, settings=settings, step="shard_map")
+        if ran.failure:
+            raise ProofError(f"in the global form, {ran.failure}")
         program = _Program(paths, exclude, texts)
         found = [each for module in program.modules for each in candidates(module)]
-        made = decisions(found, records, tree, command.root)
+        made = decisions(found, record_files.read(first, "maps"), ran.copy)
         for each in made:
             is_asked = each.is_constrained and not each.reasons
             why = site_edits.obstacle(each.candidate) if is_asked else ""
             if why:
                 at = f"{os.path.basename(each.candidate.module.path)}:{each.candidate.place.line}"
                 each.refuse(f"its arguments cannot be sharded where it is defined ({at}): {why}")
-        holds = functools.partial(_holds, command, run, texts, first, kept)
+        holds = functools.partial(_holds, run, texts, settings, kept)
         while True:
             shared_code.refuse_conflicts(made, program.modules)
             axis_arguments.refuse_unknown(made, program.modules)
             stacked_edits.refuse_unknown(made)
             chosen = [each for each in made if not each.reasons]
-            after, sites = program.written(chosen, command.root)
+            after, sites = program.written(chosen, root)
             if not chosen or holds(chosen, sites, after):
                 break
         if chosen:
-            version = Version(command.root, {**program.data, **after}, sites)
+            version = Version(root, {**program.data, **after}, sites)
             proven = lambda chosen, new: holds(chosen, new.sites, new.data)
             version = process_batches.placed(version, chosen, proven)
             version = sharded(version, chosen, proven) if with_fsdp else version
@@ -146,10 +148,9 @@ def convert(
 
 
 def _holds(
-    command: Command,
-    run: Callable[..., Any],
+    run: Callable[..., Ran],
     texts: Mapping[str, bytes],
-    first: Path,
+    settings: Mapping[str, Any],
     kept: str,
     chosen: Sequence[Decision],
     sites: Sequence[Mapping[str, Any]],
@@ -158,9 +159,8 @@ def _holds(
     """Runs a version; refuses the maps that differ in it, and returns whether there are none."""
     with tempfile.TemporaryDirectory(prefix="jit-", dir=kept) as folder:
         changed = {Path(path): data for path, data in {**texts, **after}.items()}
-        settings = {"sites": sites, "samples": str(first)}
-        with run("jit", _JITS, changed, settings, Path(folder)) as (status, output, _):
-            failure = command.failure(status, output)
+        given = {**settings, "sites": sites}
+        ran = run(_JITS, Path(folder), changed=changed, settings=given, step="jit")
         records = record_files.read(folder, "compared")
     results: dict[str, list[Mapping[str, Any]]] = {}
     for process in records:
@@ -174,10 +174,10 @@ def _holds(
         decision.compared = results.get(name, [])
         called = min((result["calls"] for result in decision.compared), default=0)
         if not decision.reasons and called < decision.calls:
-            decision.refuse(failure or f"{called} of {decision.calls} calls were compared")
-    if failure and not any(decision.reasons for decision in chosen):
+            decision.refuse(ran.failure or f"{called} of {decision.calls} calls were compared")
+    if ran.failure and not any(decision.reasons for decision in chosen):
         for decision in chosen:
-            decision.refuse(f"with jax.jit, {failure}")
+            decision.refuse(f"with jax.jit, {ran.failure}")
     return not any(decision.reasons for decision in chosen)
 
 
@@ -314,8 +314,7 @@ def _edits(
     wanted = ["import functools"] if writer.needs_functools else []
     return [
         *editor.edits,
-        *file_head.added(module, editor, set(), Manner.PLAIN),
-        *file_head.imports_added(module, wanted),
+        *file_head.added(module, editor, set(), Manner.PLAIN, wanted),
     ]
 
 

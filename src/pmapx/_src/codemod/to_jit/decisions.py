@@ -6,11 +6,11 @@ import collections
 import dataclasses
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pmapx._src.codemod.to_jit.candidates import Candidate
+from pmapx._src.watch.tree_copies import TreeCopy
 
 Span = tuple[str, int, int, int, int]
 # By name: the position of the axis name.
@@ -106,14 +106,14 @@ def site_name(file: str, line: int, column: int) -> str:
 
 
 def decisions(
-    found: Sequence[Candidate], records: Sequence[Mapping[str, Any]], copied: Path, root: Path
+    found: Sequence[Candidate], records: Sequence[Mapping[str, Any]], copy: TreeCopy
 ) -> list[Decision]:
     """Returns what is known of each map, from the records of each process of a run."""
     made = []
     for candidate in found:
         decision = Decision(candidate)
         for process in records:
-            _read(decision, process, copied, root)
+            _read(decision, process, copy.original)
         if candidate.obstacle:
             decision.refuse(candidate.obstacle)
         if not decision.jit_spans and not decision.reasons:
@@ -122,8 +122,7 @@ def decisions(
     return made
 
 
-def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Path) -> None:
-    local = lambda path: _original(path, copied, root)
+def _read(decision: Decision, process: Mapping[str, Any], local: Callable[[str], str]) -> None:
     candidate = decision.candidate
     for record in process["maps"]:
         file, line, *_ = record["span"]
@@ -231,9 +230,3 @@ def _of_numbers(name: str, calls: Sequence[Mapping[str, Any]], size: int) -> tup
     if alone == size * mapped:
         return 0, "it is counted over the global batch"
     return (1, "") if alone == mapped else "it is of a number that depends on the number of devices"
-
-
-def _original(path: str, copied: Path, root: Path) -> str:
-    if path and Path(path).is_relative_to(copied):
-        return str(root / Path(path).relative_to(copied))
-    return path

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.to_jit.decisions import COLLECTIVES, Decision
+from pmapx._src.source.files import first_line
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -220,8 +221,7 @@ def _names(function: _Function) -> Iterator[str]:
 
 
 def _is_reached(one: Decision, module: Module, function: _Function) -> bool:
-    first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
-    return (os.path.realpath(module.path), first) in one.reached
+    return (os.path.realpath(module.path), first_line(function)) in one.reached
 
 
 def _line(span: Sequence[object]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Named
+from pmapx._src.codemod.text import outer_calls
 from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
@@ -132,20 +133,7 @@ class SiteEditor:
                 is_free = not any(starts(e) <= starts(place) < ends(e) for e in done)
                 if ast.unparse(node) == text and is_free:
                     self.editor.replace(place, name)
-                    self._refold(self.module.parent(node))
-
-    def _refold(self, call: ast.AST) -> None:
-        """Writes a call of several lines again, one of whose arguments is shorter now."""
-        if not isinstance(call, ast.Call) or call.keywords or call.lineno == call.end_lineno:
-            return
-        place = self.module.place(call)
-        args = [self.editor.text(self.module.place(arg)) for arg in call.args]
-        function = self.editor.text(self.module.place(call.func))
-        if "#" in self.editor.text(place) or any("\n" in each for each in (function, *args)):
-            return
-        used = place.column + len(self.editor.rest_of_line(place))
-        indent = self.editor.indent(place.line)
-        self.editor.replace(place, self.editor.folded_call(function, args, indent, used))
+                    outer_calls.refold(self.editor, self.module.parent(node))
 
     def _in_shardings(self, candidate: Candidate, elsewhere: Collection[int]) -> str:
         specs = candidate.option("in_specs")

@@ -19,6 +19,7 @@ from pmapx._src.analysis.definitions import EACH, Definition, Step, taken
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import defaults, given_arguments
 from pmapx._src.analysis.values import Bound, Class, Function, Mapped, Value
+from pmapx._src.codemod.decide.copies import names_called
 from pmapx._src.codemod.varying.proof import Results, SourceProof
 from pmapx._src.codemod.varying.values import Cause
 
@@ -150,11 +151,11 @@ class ProcessValues:
         """Returns whether an expression itself is something that each process has its own of."""
         if isinstance(node, ast.Attribute):
             return node.attr in _OF_DEVICE and any(
-                "jax.local_devices" in _called(module, part) for part in ast.walk(node.value)
+                "jax.local_devices" in names_called(module, part) for part in ast.walk(node.value)
             )
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
             return bool(_RANK.search(ast.unparse(node.slice)))
-        called = _called(module, node)
+        called = names_called(module, node)
         if called & _VARIABLES:
             return any(bool(_RANK.search(ast.unparse(arg))) for arg in node.args)  # type: ignore[attr-defined]
         if called & _GENERATORS:
@@ -272,7 +273,7 @@ class ProcessValues:
         self, module: Module, node: ast.Call, path: Path, around: Around
     ) -> Iterable[tuple[Module, ast.expr, Path, Around]] | None:
         """Returns what a call's result is computed from, None if that may be all that it names."""
-        called = _called(module, node)
+        called = names_called(module, node)
         if called and called <= _EQUAL:
             return ()
         if called and called <= _ITERATES:
@@ -336,11 +337,6 @@ class ProcessValues:
                 for name, values in _changing(part):
                     found.setdefault(name, []).extend(values)
         return self._changes[scope]
-
-
-def _called(module: Module, node: ast.AST) -> frozenset[str]:
-    found = module.facts.calls.get(node)
-    return found.names if found is not None else frozenset()
 
 
 def _into_parameters(module: Module, node: ast.Call) -> Iterator[tuple[ast.AST, ast.AST]]:

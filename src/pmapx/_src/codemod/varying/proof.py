@@ -96,7 +96,7 @@ class SourceProof:
             if isinstance(result, Cause):
                 found.refused = found.refused or result
             else:
-                found.add(result, module)
+                found.add(result)
         return found
 
     def _read(
@@ -134,16 +134,16 @@ class Results:
     def __init__(self, axis: object) -> None:
         self.refused: Cause | None = None
         self._axis = axis
-        self._held: list[tuple[Value, Module]] = []
+        self._held: list[Value] = []
 
-    def add(self, held: Value, module: Module) -> None:
-        self._held.append((held, module))
+    def add(self, held: Value) -> None:
+        self._held.append(held)
 
     def fields(self, index: int) -> tuple[str, frozenset[str]] | None:
         """Returns the fields of a result that vary, if no more does, and what replaces fields."""
         found: set[str] = set()
         methods: set[str] = set()
-        for entire, _ in self._held if self.refused is None else ():
+        for entire in self._held if self.refused is None else ():
             held = entire
             if index >= 0 and isinstance(held, Items) and not held.is_open and not own_cause(held):
                 held = held.items[index] if index < len(held.items) else held
@@ -162,8 +162,8 @@ class Results:
             return f"{self.refused.what}{_at(self.refused)} is not followed in its source"
         if not self._held:
             return "the function that it maps was not found in the source"
-        for held, module in self._held:
-            found, name = _chosen(held, index, module)
+        for held in self._held:
+            found, name = _chosen(held, index)
             if found is not None:
                 return f"{name} depends on {found.what}{_at(found)}{self._never()}"
         return ""
@@ -181,7 +181,7 @@ def _argument(cause: Argument) -> Value:
     return Value(cause)
 
 
-def _chosen(held: Value, index: int, module: Module) -> tuple[Cause | None, str]:
+def _chosen(held: Value, index: int) -> tuple[Cause | None, str]:
     if index >= 0 and isinstance(held, Items) and not held.is_open and index < len(held.items):
         name = ast.unparse(held.nodes[index]) if index < len(held.nodes) else ""
         found = own_cause(held) or cause_of(held.items[index])

@@ -23,10 +23,10 @@ from pmapx._src.codemod.forms import host_local
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
-from pmapx._src.codemod.write import file_head
 from pmapx._src.codemod.write.shared_module import all_devices
 from pmapx._src.emitted import functions
 from pmapx._src.source import files
+from pmapx._src.source.rewriting import added_imports
 from pmapx._src.source.rewriting.edits import Edit, applied, between
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class CommonFunctions:
             after = Project([module.path]).module(module.path, data=data)
             assert after is not None
             lines = functions.imports(name for name in wanted if name != MESH)
-            data = applied(data, file_head.imports_added(after, lines))
+            data = applied(data, added_imports.added(after.source, lines))
         for name in wanted:
             if name == MESH:
                 text = self._mesh_function(module, in_processes)
@@ -258,10 +258,7 @@ def _above_functions(source: files.Source, name: str, text: str) -> Edit:
     if first is None:
         end = len(source.lines)
         return between((end, len(source.line(end))), (end, len(source.line(end))), f"\n\n{text}")
-    decorators = getattr(first, "decorator_list", ())
-    line = min([first.lineno, *(each.lineno for each in decorators)])
-    while source.line(line - 1).startswith("#"):
-        line -= 1
+    line = Editor(source).line_above(first)
     # Two blank lines above, of which there may be one below imports.
     gap = "\n" if line > 2 and source.line(line - 2).strip() else ""
     return between((line, 0), (line, 0), f"{gap}{text}\n\n")

@@ -30,6 +30,7 @@ from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.codemod.write.common_functions import MESH, CommonFunctions
 from pmapx._src.codemod.write.shared_module import AUTO, SharedModule, all_devices
 from pmapx._src.source import files as sources
+from pmapx._src.source.files import first_line
 
 _STARTS_BACKEND = ("jax.numpy.", "jax.random.", "jax.device", "jax.local_device", "jax.devices")
 
@@ -142,15 +143,13 @@ class Meshes:
         """Gives a function that is made at the top level the mesh of one above it there."""
         value = specs.axis_value(self.module, use.site) or self.default_axis
         mesh = self._meshes.get(value)
-        top: ast.AST = use.expression
         is_own = use.is_made_again and use.mesh == tuple(self._made(value)) and not use.near_mesh
         if mesh is None or not is_own:
             return
-        while not isinstance(self.module.parent(top), ast.Module):
-            top = self.module.parent(top)
+        top = self.module.top_statement(use.expression)
 
         def is_above(node: ast.AST) -> bool:
-            return getattr(node, "lineno", top.lineno) < top.lineno  # type: ignore[attr-defined]
+            return getattr(node, "lineno", top.lineno) < top.lineno
 
         if any(is_above(node) and self._home(node) is None for node in mesh.users):
             use.mesh = (mesh.name,)
@@ -361,7 +360,7 @@ class Meshes:
         ]
         if made:
             return
-        line = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
+        line = first_line(first)
         if home is not None and line == home.lineno:  # type: ignore[attr-defined]
             # A function on one line.
             column = self.module.place(first).column

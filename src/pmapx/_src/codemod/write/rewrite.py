@@ -109,7 +109,6 @@ def rewrite(
     module: Module,
     data: bytes,
     *,
-    nested: frozenset[Nesting] = frozenset(),
     around: Surroundings = ORDINARY,
     others: Mapping[Module, Sequence[Plan]] | None = None,
     shared: SharedModule | None = None,
@@ -117,10 +116,9 @@ def rewrite(
 ) -> Rewriting:
     """Returns the file with its uses of pmap rewritten, and what became of each.
 
-    ``nested`` are the pmaps of the entire program that are inside another; ``around`` is how that
-    program is run; ``others`` are the plans of all its files, which call each other's maps;
-    ``shared`` is the module of what they share, ``common`` has functions of one that they import
-    anyway.
+    ``around`` is how the program is run; ``others`` are the plans of all its files, which call each
+    other's maps; ``shared`` is the module of what they share, ``common`` has functions of one that
+    they import anyway.
 
     >>> from pmapx._src.analysis.project import Project
     >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
@@ -128,7 +126,7 @@ def rewrite(
     >>> "jax.shard_map(" in done.after.decode()
     True
     """
-    planned = others[module] if others else plan(module, nested=nested, around=around)
+    planned = others[module] if others else plan(module, around=around)
     placing = _placing_names(module)
     meshes = Meshes(module, around, shared, common)
     with_mesh = [plan.use for plan in planned if plan.form in _WITH_MESH]

@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from pmapx._src.analysis.definitions import bound_or_imported
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.values import Named
@@ -24,12 +25,13 @@ from pmapx._src.codemod.decide import axis_names
 from pmapx._src.codemod.forms import host_local
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.codemod.write import file_head, import_paths
+from pmapx._src.codemod.write import import_paths
 from pmapx._src.emitted import functions
 from pmapx._src.emitted.functions import Manner
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
+from pmapx._src.source.rewriting import added_imports
 from pmapx._src.source.rewriting.atomic_write import UnwritableError
 from pmapx._src.source.rewriting.edits import applied, between
 
@@ -241,13 +243,7 @@ class SharedModule:
         own = [data for path, data in after.items() if os.path.realpath(path) == self.real]
         data = own[0] if own else self.data
         texts = "\n\n".join(each.text for each in added)
-        if not data.strip():
-            first = [line for line in lines if line.startswith("import ")]
-            others = [line for line in lines if line not in first]
-            standard = [line for line in first if line != "import numpy"]
-            imports = [*standard, "", "import jax", *sorted({*first} - {*standard}), *others]
-            head = "\n".join(imports).lstrip("\n")
-            return f"{_DOCSTRING}\n{head}\n\n\n{texts}".encode()
+        data = data if data.strip() else _DOCSTRING.encode()
         return self._extended(data, list(lines), texts) if added else data
 
     def _taken(self, path: str, data: bytes) -> Iterator[str]:
@@ -273,7 +269,7 @@ class SharedModule:
                 raise HelpersError(
                     f"{word} means something else in {self.path}: give --helpers another file"
                 )
-        data = applied(data, file_head.imports_added(module, ["import jax", *lines]))
+        data = applied(data, added_imports.added(module.source, ["import jax", *lines]))
         source = files.parse(self.path, data)
         assert not isinstance(source, Unreadable)
         start = last = len(source.lines)
@@ -300,15 +296,7 @@ def _read(path: str, root: str) -> tuple[bytes, Source]:
 def _names_bound(node: ast.stmt) -> Iterable[str]:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return [node.name]
-    parts = list(ast.walk(node))
-    stored = [p for p in parts if isinstance(p, ast.Name) and isinstance(p.ctx, ast.Store)]
-    aliases = [part for part in parts if isinstance(part, ast.alias)]
-    defined = [part for part in parts if isinstance(part, (ast.FunctionDef, ast.ClassDef))]
-    return [
-        *(part.id for part in stored),
-        *(alias.asname or alias.name.partition(".")[0] for alias in aliases),
-        *(part.name for part in defined),
-    ]
+    return bound_or_imported(part for part in ast.walk(node) if not isinstance(part, ast.arg))
 
 
 def _path_of(node: ast.ImportFrom) -> str:

@@ -12,10 +12,12 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from pmapx._src.analysis import syntax
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.text.call_tokens import is_at_its_place, is_literal
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.source.rewriting.edits import Edit, between, ends
+from pmapx._src.source.rewriting import added_imports, import_edits
+from pmapx._src.source.rewriting.edits import Edit, between, ends, lines_of
 
 _AXES = ("in_axes", "out_axes", "static_broadcasted_argnums")
 
@@ -79,7 +81,7 @@ def _aliases(module: Module) -> Iterator[_Alias]:
 
 def _handed_on(module: Module, node: ast.FunctionDef) -> tuple[tuple[str, ast.expr], ...] | None:
     """Returns the options that a function adds to those that it hands on to pmap."""
-    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    body = syntax.body(node)
     arguments = node.args
     if len(body) != 1 or not isinstance(body[0], ast.Return) or arguments.kwarg is None:
         return None
@@ -118,12 +120,12 @@ def _edits(alias: _Alias, modules: Sequence[Module]) -> Iterator[tuple[str, list
             _spell(alias, module, node, editor)
         text = " ".join(edit.text for edit in editor.edits)
         missing = [
-            name
+            f"import {name}"
             for name in ("functools", "jax")
             if f"{name}." in text and module.env.find(name) is None
         ]
-        if missing:
-            editor.edits.append(_imports(module, missing))
+        changed = lines_of(editor.edits)
+        editor.edits += added_imports.added(module.source, missing, changed=changed)
         if module is alias.module:
             last = alias.statement.end_lineno or alias.statement.lineno
             first = alias.statement.lineno
@@ -134,7 +136,8 @@ def _edits(alias: _Alias, modules: Sequence[Module]) -> Iterator[tuple[str, list
             editor.edits.append(between((first, 0), (last + 1, 0)))
             editor.edits += _without_functools(alias)
         elif imported is not None:
-            editor.edits += _without(module, *imported)
+            node, name = imported
+            editor.edits += import_edits.without(module.source, node, [name], module.source.tree)
         if editor.edits:
             yield module.path, editor.edits
     if not is_used:
@@ -150,16 +153,6 @@ def _without_functools(alias: _Alias) -> Iterator[Edit]:
         for node in tree.body:
             if isinstance(node, ast.Import) and ast.unparse(node) == "import functools":
                 yield between((node.lineno, 0), (node.lineno + 1, 0))
-
-
-def _imports(module: Module, names: Sequence[str]) -> Edit:
-    """Returns the edit that imports modules above the first import."""
-    text = "".join(f"import {name}\n" for name in names)
-    for node in module.source.tree.body:
-        is_import = isinstance(node, (ast.Import, ast.ImportFrom))
-        if is_import and getattr(node, "module", None) != "__future__":
-            return between((node.lineno, 0), (node.lineno, 0), text)
-    raise _NotSpelled
 
 
 def _imported_as(alias: _Alias, module: Module) -> tuple[ast.ImportFrom, ast.alias] | None:
@@ -260,16 +253,3 @@ def _text(alias: _Alias, module: Module, node: ast.AST, value: ast.expr, editor:
             case ast.Assign(targets=[ast.Name(id=value.id)], value=ast.Constant(value=str(text))):
                 return editor.quoted(text)
     raise _NotSpelled
-
-
-def _without(module: Module, node: ast.ImportFrom, alias: ast.alias) -> list[Edit]:
-    """Returns the edits that drop a name from an import."""
-    if len(node.names) == 1:
-        return [between((node.lineno, 0), ((node.end_lineno or node.lineno) + 1, 0))]
-    position = node.names.index(alias)
-    if position:
-        start = ends(module.place(node.names[position - 1]))
-        return [between(start, ends(module.place(alias)))]
-    place = module.place(alias)
-    following = module.place(node.names[1])
-    return [between((place.line, place.column), (following.line, following.column))]

@@ -34,6 +34,11 @@ def between(start: tuple[int, int], end: tuple[int, int], text: str = "") -> Edi
     return Edit(*start, *end, text)
 
 
+def lines_of(edits: Iterable[Edit]) -> set[int]:
+    """Returns the lines that edits change."""
+    return {line for edit in edits for line in range(edit.line, edit.end_line + 1)}
+
+
 def starts(place: Place) -> tuple[int, int]:
     return place.line, place.column
 

@@ -68,31 +68,6 @@ def _without(source: Source, names: list[ast.alias], taken: list[ast.alias]) -> 
     return found
 
 
-def added(source: Source, line: str, before: ast.AST) -> Edit | None:
-    """Returns the edit that adds an import below those of its package at the top of the file.
-
-    None if that package is imported nowhere above a node: what a function imports, it imports
-    late on purpose, and flags in the environment are set before JAX is imported.
-    """
-    package = line.split()[1].partition(".")[0]
-    beside = [
-        statement
-        for statement in source.tree.body
-        if _imports(statement, package) and statement.lineno < before.lineno  # type: ignore[attr-defined]
-    ]
-    if not beside or not stands_alone(source, beside[-1]):
-        return None
-    return inserted(source, beside[-1].end_lineno or 0, line + "\n")
-
-
-def _imports(statement: ast.stmt, package: str) -> bool:
-    if isinstance(statement, ast.Import):
-        return any(alias.name.partition(".")[0] == package for alias in statement.names)
-    if isinstance(statement, ast.ImportFrom) and not statement.level:
-        return (statement.module or "").partition(".")[0] == package
-    return False
-
-
 def inserted(source: Source, line: int, text: str) -> Edit:
     """Puts lines after a line of a file, of which 0 is the one before the first."""
     ends_cell = any(line + 1 == cell.first_line for cell in source.cells)

@@ -8,8 +8,7 @@ import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from pmapx._src.verify.record.reader import Records
-from pmapx._src.verify.runs import Run
+from pmapx._src.verify.record.reader import Records, Run
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from pmapx._src.verify.compare.result import (
     Verification,
     merge,
 )
-from pmapx._src.verify.record.reader import Call, Function, Records, Signature
-from pmapx._src.verify.runs import Run
+from pmapx._src.verify.record.reader import Call, Function, Records, Run, Signature
 from pmapx._src.verify.uses import Use
+from pmapx._src.watch.run_in_copy import last_line
 
 NEVER = "the command never reached it"
 NOT_CALLED = "it was created, but never called"
@@ -112,14 +112,6 @@ def _status(run: Run) -> str:
     assert run.status is not None
     how = f"exit status {run.status}" if run.status > 0 else f"signal {-run.status}"
     return how + last_line(run.output)
-
-
-def last_line(output: str) -> str:
-    """Returns the error that a program ends with, after a colon."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    # JAX ends its errors with a line of dashes and a note on its traceback.
-    lines = [line for line in lines if not line.startswith(("---", "For simplicity"))]
-    return f": {lines[-1][:200]}" if lines else ""
 
 
 def _unreached(use: Use, detail: str) -> SiteResult:

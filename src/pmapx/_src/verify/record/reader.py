@@ -133,6 +133,21 @@ class Records:
         return found.reshape(shape)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """A command that has ended, and what was recorded in each of its processes.
+
+    ``status`` is None if it was stopped after the timeout. ``failed_first`` is the process of
+    ``pmapx run -n`` that failed first, and how.
+    """
+
+    status: int | None
+    seconds: float
+    processes: list[Records]
+    output: str
+    failed_first: tuple[int, str] | None = None
+
+
 def read(folder: Path) -> list[Records]:
     """Returns the records of every process that imported JAX, the first that did so first."""
     paths = sorted(folder.glob("*.calls"), key=lambda path: int(path.stem))

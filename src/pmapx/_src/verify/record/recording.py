@@ -191,7 +191,11 @@ class Recording(Listener):
         counts = {group.number: group.calls for group in self._groups.values()}
         files = (vars(module).get("__file__") for module in list(sys.modules.values()))
         strangers = [
-            file for file in files if isinstance(file, str) and _is_below(file, self._elsewhere)
+            file
+            for file in files
+            if isinstance(file, str)
+            and _is_below(file, self._elsewhere)
+            and not self._real(file).startswith(self._root)
         ]
         self._recorder.write("end", counts=counts, strangers=sorted(strangers)[:3])
 

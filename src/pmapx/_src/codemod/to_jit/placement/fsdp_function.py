@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import builtins
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from pmapx._src.analysis.definitions import bound_or_imported
 from pmapx._src.audit.what_if import SMALLEST
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit.placement.version import CannotEditError
@@ -44,7 +45,8 @@ class FsdpFunction:
           CannotShardError: if no file can have it.
         """
         self._sources, self._axis = sources, axis
-        bound = {name for source in sources.values() for name in _bound(source.tree)}
+        trees = [source.tree for source in sources.values()]
+        bound = {name for tree in trees for name in bound_or_imported(ast.walk(tree))}
         self.name = next((name for name in _NAMES if name not in bound), _NAMES[0] + "_")
         for home in users:
             others = {path: _imported(sources[path], home) for path in users if path != home}
@@ -107,7 +109,7 @@ class FsdpFunction:
     def _mesh_text(self, source: Source) -> str:
         """Returns how a mesh is made, of names that a file has."""
         others = [each for each in self._sources.values() if each is not source]
-        known = {*_bound(source.tree), *dir(builtins)}
+        known = {*bound_or_imported(ast.walk(source.tree)), *dir(builtins)}
         for each in (source, *others):
             for node in ast.walk(each.tree):
                 if isinstance(node, ast.Call) and ast.unparse(node.func) in _MAKERS:
@@ -125,18 +127,6 @@ class FsdpFunction:
 
 def _segment(source: Source, node: ast.expr) -> str:
     return " ".join(source.segment(source.place(node)).split())
-
-
-def _bound(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            yield node.id
-        elif isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.alias):
-            yield node.asname or node.name.partition(".")[0]
 
 
 def _top_level_mesh(tree: ast.Module) -> ast.Assign | None:

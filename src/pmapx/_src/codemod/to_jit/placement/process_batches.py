@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from pmapx._src.codemod.text.call_tokens import comments
+from pmapx._src.codemod.text import outer_calls
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit.decisions import Decision
 from pmapx._src.codemod.to_jit.placement.version import CannotEditError, Holds, Version
@@ -54,30 +54,16 @@ def _edits(source: Source) -> list[Edit]:
         indent = editor.indent(place.line)
         used = place.column + len(editor.rest_of_line(place))
         editor.replace(place, editor.folded_call(_NEW, [sharding, batch], indent, used))
-    _join(calls, found, editor)
+    for call in calls:
+        given = [getattr(each, "value", each) for each in (*call.args, *call.keywords)]
+        if any(each in found for each in given):
+            outer_calls.refold(editor, call)
     named.write(editor)
     uses = [n for n in ast.walk(source.tree) if getattr(n, "id", "") == "multihost_utils"]
     for node in source.tree.body:
         if ast.unparse(node) == _IMPORT and len(uses) == len(found):
             editor.edits.append(Edit(node.lineno, 0, (node.end_lineno or node.lineno) + 1, 0))
     return editor.edits
-
-
-def _join(calls: Sequence[ast.Call], found: Sequence[ast.Call], editor: Editor) -> None:
-    """Writes calls with such an argument on fewer lines, where they fit now."""
-    for call in calls:
-        given = [getattr(each, "value", each) for each in (*call.args, *call.keywords)]
-        place = editor.source.place(call)
-        if place.line == place.end_line or not any(each in found for each in given):
-            continue
-        if comments(editor.source, place):
-            continue
-        parts = [editor.text(editor.source.place(each)) for each in (*call.args, *call.keywords)]
-        function = editor.text(editor.source.place(call.func))
-        used = place.column + len(editor.rest_of_line(place))
-        if not any("\n" in part for part in (function, *parts)):
-            indent = editor.indent(place.line)
-            editor.replace(place, editor.folded_call(function, parts, indent, used))
 
 
 class _Named:

@@ -9,7 +9,7 @@ from pmapx._src.analysis.values import UNKNOWN, Confidence, Mesh, Named, of_kind
 from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.references import uses_of
 from pmapx._src.lint.rules import Rule
-from pmapx._src.source.rewriting import import_edits
+from pmapx._src.source.rewriting import added_imports
 from pmapx._src.source.rewriting.edits import between, ends, starts
 
 _HELD = "jax.interpreters.pxla.thread_resources"
@@ -110,7 +110,7 @@ def _fix(module: Module, node: ast.expr) -> Fix | None:
     closing = between(ends(place), ends(place), ")")
     if module.env.find("jax") == value(Named("jax")) and "jax" not in module.bound_names:
         return Fix((opening, closing), is_safe=False)
-    added = import_edits.added(module.source, "import jax", node)
+    added = added_imports.beside(module.source, "import jax", node)
     if added is None or module.env.find("jax") is not None or "jax" in module.bound_names:
         return None
     return Fix((opening, closing, added), is_safe=False)

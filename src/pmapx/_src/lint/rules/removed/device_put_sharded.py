@@ -77,7 +77,7 @@ def placed(module: Module, reference: Reference, stacked: str) -> Fix | None:
     )
     if not is_plain or not isinstance(call, ast.Call):
         return None
-    value, devices = (module.source.segment(module.place(node)) for node in call.args)
+    value, devices = (module.text(node) for node in call.args)
     if "\n" in value + devices or (isinstance(call.args[1], ast.Call) and call.args[1].args):
         return None
     sharding = (

@@ -46,7 +46,7 @@ class DonatedThenUsed(Rule):
 
     def check(self, module: Module) -> Iterator[Finding]:
         for node, donated in module.facts.donated_uses.items():
-            text = module.source.segment(module.place(node))
+            text = module.text(node)
             yield self.finding(
                 module.place(node),
                 f"`{text}` was donated by the call on line {donated.by.line} "

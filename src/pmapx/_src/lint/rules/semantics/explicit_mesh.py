@@ -6,7 +6,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Named, Place, value
 from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.rules import Rule
-from pmapx._src.source.rewriting import call_edits, import_edits
+from pmapx._src.source.rewriting import added_imports, call_edits
 
 
 class ExplicitMesh(Rule):
@@ -81,7 +81,7 @@ def with_auto_axes(module: Module, place: Place) -> Fix | None:
         axis_type = "jax.sharding.AxisType"
     else:
         axis_type = "AxisType"
-        added = import_edits.added(module.source, "from jax.sharding import AxisType", call)
+        added = added_imports.beside(module.source, "from jax.sharding import AxisType", call)
         if added is None:
             return None
     times = f" * {len(names.elts)}" if len(names.elts) > 1 else ""

@@ -5,12 +5,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("click", reason="needs pmapx[tools]")
-
-from pmapx._src.codemod.verified import tree_around
-from pmapx._src.verify import tree_copies
-from pmapx._src.verify.runs import CannotRunError
-from pmapx._src.verify.verify import _redirected
+from pmapx._src.watch import tree_copies
+from pmapx._src.watch.tree_copies import CannotRunError, TreeCopy, tree_around
 
 
 @pytest.fixture
@@ -106,7 +102,7 @@ def test_a_tree_at_the_root_of_the_disk_is_refused():
 def test_paths_of_the_command_lead_to_the_copy(tree, tmp_path):
     copy = tmp_path / "copy"
     tree_copies.copy_tree(tree, copy, {})
-    moved = lambda text: _redirected(text, tree, copy)
+    moved = TreeCopy(tree, copy, {}).redirected
     assert moved(f"{tree}/lab/train.py") == f"{copy}/lab/train.py"
     assert moved(f"--config={tree}/lab") == f"--config={copy}/lab"
     assert moved(f"{tree}/venv/pyvenv.cfg") == f"{tree}/venv/pyvenv.cfg"

@@ -8,10 +8,10 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pmapx._src.verify.runs import CannotRunError
+from pmapx._src.source.command_error import CommandError
 
 # The size up to which a file is copied, and the size of all copies.
 SMALL = 64 << 20
@@ -25,6 +25,10 @@ _LEFT_OUT = frozenset(
 _LINKED = frozenset({"node_modules", "site-packages", "venv", ".venv", ".tox", ".nox", ".eggs"})
 
 
+class CannotRunError(CommandError):
+    """The command cannot be started; the message is one line."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class TreeCopy:
     """A copy of a tree, and the state of the files in the tree that it has links to."""
@@ -36,6 +40,43 @@ class TreeCopy:
     def written(self) -> list[Path]:
         """Returns the files of the tree itself that changed since the copy was made."""
         return [path for path, state in self.linked.items() if _state(path) != state]
+
+    def original(self, path: str) -> str:
+        """Returns a path in the tree for one in the copy, and others as they are."""
+        if path and Path(path).is_relative_to(self.path):
+            return str(self.root / Path(path).relative_to(self.path))
+        return path
+
+    def redirected(self, text: str) -> str:
+        """Returns an argument or path with the copy in place of the tree."""
+        name, equals, path = text.rpartition("=")
+        if not os.path.isabs(path):
+            return text
+        below = os.path.relpath(os.path.realpath(path), os.path.realpath(self.root))
+        copy = self.path / below
+        # Links in the copy, such as an environment, are used as they are.
+        is_inside = os.path.realpath(copy).startswith(os.path.realpath(self.path))
+        if below.startswith("..") or not is_inside:
+            return text
+        return f"{name}{equals}{copy}"
+
+
+def tree_around(here: Path, files: Sequence[Path]) -> Path:
+    """Returns the smallest folder with all files and the current folder."""
+    root = Path(os.path.commonpath([here, *(file.parent for file in files)]))
+    if root == Path(root.anchor) or root == Path.home():
+        raise CannotRunError(
+            f"it copies the folder that contains the files and the current folder, which is "
+            f"{root}: run it in the project's folder"
+        )
+    return root
+
+
+def tree_around_paths(paths: Sequence[str]) -> Path:
+    """Returns the smallest folder with some files and folders, and the current folder."""
+    given = [Path(os.path.realpath(path)) for path in paths]
+    files = [path / "_" if path.is_dir() else path for path in given]
+    return tree_around(Path(os.path.realpath(os.curdir)), files)
 
 
 def copy_beside(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> TreeCopy:
