@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.forms import body_edits, host_local, process_calls, shard_body, top_level
+from pmapx._src.codemod.forms.lambda_around import lambda_around
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import FOR_TOOLS, Editor, fitting
 
@@ -167,7 +168,7 @@ def mapped_body(use: Use, function: str, editor: Editor, indent: str) -> str:
             return function
         call = shard_body.call_of(function, given, editor, indent)
         return f"lambda {', '.join(names)}: {call}"
-    return shard_body.lambda_around(use, function, editor, indent)
+    return lambda_around(use, function, editor, indent)
 
 
 def is_wrapped(use: Use) -> bool:
