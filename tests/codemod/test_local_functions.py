@@ -231,3 +231,16 @@ def test_a_lambda_stays_where_no_function_can_stand_above(tmp_path, case):
 def test_both_give_the_same_to_the_bit(runs, case):
     before, after = runs
     assert_same(before[case], after[case])
+
+
+def test_parameters_that_fill_their_lines_stand_deeper_than_the_body(tmp_path):
+    names = ", ".join(f"argument_of_the_step_{i}" for i in range(4))
+    filled = "".join(
+        f"def f{i}(x):\n    return call(\n        x,\n        {i})\n" for i in range(4)
+    )
+    axes = "in_axes=(0, 0, 0, None), out_axes=(0, None)"
+    text = f"import jax\nN = jax.device_count()\n{filled}def main({names}):\n"
+    text += f"    return jax.pmap(f, {axes})(\n        {names})\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "    def sharded_f(\n            argument_of_the_step_0, " in after, after
+    assert "):\n        argument_of_the_step_0, argument_of_the_step_1" in after

@@ -61,10 +61,13 @@ def instead_of(text: str, use: Use, function: str, editor: Editor) -> str:
     name = top_level.free_name(f"sharded_{_base(node, statement)}", use, editor, elsewhere)
     indent = editor.indent(statement.lineno)
     default = [f"{called}={function}"] if is_early else []
+    # Parameters on lines of their own stand deeper than the body, unless a line closes them.
+    is_apart = not editor.is_filled or editor.hang != editor.step
+    above_body = indent if is_apart else indent + editor.step
     texts = []
     for parameters, lines in _bodies(use, called, editor, indent + editor.step):
         given = [*parameters, *default]
-        head = editor.folded_call(f"def {name}", given, indent, len(f"{indent}:"))
+        head = editor.folded_call(f"def {name}", given, above_body, len(f"{indent}:"))
         body = "".join(f"{indent}{editor.step}{line}\n" for line in lines)
         texts.append(f"{indent}{head}:\n{body}")
     _insert(use, statement, min(texts, key=lambda text: text.count("\n")), editor)
