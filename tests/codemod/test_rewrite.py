@@ -439,7 +439,8 @@ def test_arguments_that_share_a_tree_map_are_in_lines_that_fit(tmp_path):
     text += "    g = jax.pmap(f, 'i', in_axes=(0, 0, 0, None))\n"
     text += "    return g(\n        " + ",\n        ".join([*names, "s"]) + ",\n    )\n"
     after, _ = rewritten(tmp_path, text)
-    assert after.count(b"*jax.tree.map(") == 1
+    assert after.count(b"lambda x: x[0]") == 1
+    assert b" = jax.tree.map(\n            lambda x: x[0], (argument_no_0," in after
     assert max(map(len, after.splitlines())) <= 80
 
 

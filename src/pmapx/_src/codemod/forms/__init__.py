@@ -2,8 +2,9 @@
 
 ``use`` has what a form is chosen by and written from; ``mapped_function`` the function that it
 maps, ``late_names`` what its text would mean later, ``shard_body`` how it takes one device's
-shards, with ``python_numbers`` and ``body_edits``, ``top_level`` where it
-stands if it is made again and again. A form is a module with
+shards, with ``python_numbers``: by ``body_edits``, in a ``lambda_around`` it or in a
+``local_function``; ``top_level`` where it stands if it is made again and again. A form is a module
+with
 
 - ``PREFERENCE``, a number: of the forms that apply, the one with the smallest is taken;
 - ``obstacle(use)``, which returns why the form does not apply, or nothing;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+from collections.abc import Callable, Sequence
 
 from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.forms.shard_body import (
@@ -37,22 +38,13 @@ def _edit_arguments(use: Use, node: ast.FunctionDef, editor: Editor) -> None:
     layout, names = use.known_layout, use.names
     assert names is not None
     converted = [
-        (name, layout.in_axis(i))
+        (name, layout.in_axis(i), use.is_array(name))
         for i, name in enumerate(names)
         if i not in layout.static and layout.in_axis(i) is not None
     ]
     if not converted:
         return
-    lines, deeper = [], editor.indent(node.lineno) + editor.step
-    trees = [name for name, axis in converted if axis == 0 and not use.is_array(name)]
-    if len(trees) > 1:
-        several = ", ".join(trees)
-        args, used = ["lambda x: x[0]", f"({several})"], len(f"{deeper}{several} = ")
-        lines.append(f"{several} = {editor.folded_call('jax.tree.map', args, deeper, used)}")
-    for name, axis in converted:
-        if len(trees) < 2 or name not in trees:
-            text = taken(name, axis, use.axis, is_array=use.is_array(name))
-            lines.append(f"{name} = {editor.folded(text, deeper, len(f'{deeper}{name} = '))}")
+    lines = lines_taken(use, converted, editor, editor.indent(node.lineno) + editor.step)
     has_docstring = ast.get_docstring(node) is not None
     first = node.body[1] if has_docstring and len(node.body) > 1 else node.body[0]
     if first.lineno == node.lineno or (has_docstring and len(node.body) == 1):
@@ -75,6 +67,30 @@ def _edit_arguments(use: Use, node: ast.FunctionDef, editor: Editor) -> None:
     if is_definition and editor.source.line(line).strip():
         text += "\n"
     editor.insert(line, 0, text)
+
+
+def lines_taken(
+    use: Use,
+    converted: Sequence[tuple[str, object, bool]],
+    editor: Editor,
+    indent: str,
+    change: Callable[..., str] = taken,
+) -> list[str]:
+    """Returns the statements that take axes off names, or put them on with ``change=put``.
+
+    Each name has its axis, and whether it is one array.
+    """
+    lines = []
+    trees = [name for name, axis, is_array in converted if axis == 0 and not is_array]
+    if len(trees) > 1:
+        several = ", ".join(trees)
+        text, used = change(f"({several})", 0, use.axis), len(f"{indent}{several} = ")
+        lines.append(f"{several} = {editor.folded(text, indent, used)}")
+    for name, axis, is_array in converted:
+        if len(trees) < 2 or name not in trees:
+            text = change(name, axis, use.axis, is_array=is_array)
+            lines.append(f"{name} = {editor.folded(text, indent, len(f'{indent}{name} = '))}")
+    return lines
 
 
 def _edit_return(use: Use, statement: ast.Return, value: ast.expr, editor: Editor) -> None:

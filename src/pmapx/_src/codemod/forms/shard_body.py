@@ -11,13 +11,11 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 
-from pmapx._src.analysis.syntax import defaults, positional
 from pmapx._src.codemod.decide import fields
-from pmapx._src.codemod.decide.array_expressions import ArrayExpressions, reduced_name
+from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
 from pmapx._src.codemod.decide.specs import key_text
 from pmapx._src.codemod.forms.late_names import is_bound_again
 from pmapx._src.codemod.forms.mapped_function import (
-    MappedFunction,
     is_mapped_once,
     is_named_once,
     takes_its_name,
@@ -26,8 +24,6 @@ from pmapx._src.codemod.forms.python_numbers import may_return_numbers
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.call_tokens import on_one_line
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.source.location import Place
-from pmapx._src.source.rewriting.edits import starts
 
 
 def obstacle(use: Use) -> str:
@@ -115,11 +111,11 @@ def is_editable(use: Use) -> bool:
         return False
     axes = out_axes(use)
     return not isinstance(axes, tuple) or all(
-        each.value is not None and _fits(each.value, axes) for each in mapped.returns
+        each.value is not None and fits(each.value, axes) for each in mapped.returns
     )
 
 
-def _fits(value: ast.expr, axes: tuple[object, ...]) -> bool:
+def fits(value: ast.expr, axes: tuple[object, ...]) -> bool:
     if not isinstance(value, ast.Tuple):
         return True
     return len(value.elts) == len(axes) and not any(isinstance(e, ast.Starred) for e in value.elts)
@@ -176,55 +172,14 @@ def index_of(axis: object, at: str) -> str:
     return ", ".join([*[":"] * axis, at])
 
 
-def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
-    """Returns a lambda for shard_map that takes the axes off, calls the function, and puts them on.
+def call_of(function: str, given: Sequence[str], editor: Editor, indent: str, used: int = 1) -> str:
+    """Returns the call of a function by its text; of a partial, with the arguments that it has.
 
-    ``function`` is its text; with static arguments, the lambda around this one has them.
+    ``used`` columns of its line are taken.
     """
-    layout, mapped = use.known_layout, use.function
-    # A lambda of which jax.vmap or a partial is mapped is another function.
-    given_here = use.expression.args[:1] if isinstance(use.expression, ast.Call) else []
-    own = mapped.node if mapped is not None else None
-    at_site = own if isinstance(own, ast.Lambda) and own in given_here else None
-    is_here = function != "function" and not use.takes_keywords
-    is_vmapped = mapped is not None and mapped.is_vmapped
-    if at_site is not None and is_here and not is_vmapped:
-        text = _inlined(use, editor, at_site, indent)
-        if text is not None:
-            return text
-    if re.match(r"\(*\s*lambda\b", function) and not function.startswith("("):
-        function = f"({function})"
-    early = ""
-    if function != "function" and not use.is_made_again and is_read_early(use, function):
-        early, function = f", function={function}", "function"
-    if use.takes_keywords:
-        first = "jax.tree.map(lambda x: x[0], {})".format
-        head, given = "args, kwargs", [f"*{first('args')}", f"**{first('kwargs')}"]
-    elif layout.is_leading and not use.keywords:
-        head, given = "*args", ["*jax.tree.map(lambda x: x[0], args)"]
-    else:
-        names = argument_names(use)
-        head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
-        axes = [None if i in layout.static else layout.in_axis(i) for i in range(len(names))]
-        are_arrays = [_is_array(mapped, use, i) for i in range(len(names))]
-        given = [
-            taken(name, axis, use.axis, is_array=is_array)
-            for name, axis, is_array in zip(names, axes, are_arrays, strict=True)
-        ]
-        if by_name(use, given) != given:
-            given = by_name(use, given)
-        elif not all(are_arrays):
-            given = grouped(names, axes, lambda text, axis: taken(text, axis, use.axis), given)
-    deeper = indent if out_axes(use) is None else indent + editor.hang
-    call = call_of(function, given, editor, deeper)
-    return editor.function(head + early, _result(use, call, editor, indent), indent)
-
-
-def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) -> str:
-    """Returns the call of a function by its text; of a partial, with the arguments that it has."""
     called, arguments = _with_arguments(function, given, editor, indent)
     called = editor.moved(called, indent)
-    return editor.folded_call(called, arguments, indent, len(indent) + 1)
+    return editor.folded_call(called, arguments, indent, len(indent) + used)
 
 
 def _with_arguments(
@@ -270,24 +225,6 @@ def is_read_early(use: Use, function: str) -> bool:
     return is_bound_again(use) or "super()" in function
 
 
-def _result(use: Use, call: str, editor: Editor, indent: str) -> str:
-    """Returns the text of a call's results with their axes."""
-    axes = out_axes(use)
-    if isinstance(axes, tuple):
-        results = result_names(len(axes))
-        parts = grouped(results, axes, lambda text, axis: put(text, axis, use.axis))
-        head = f"(lambda {', '.join(results)}: "
-        inside = ", ".join(parts) + ("," if len(parts) == 1 else "")
-        several = editor.folded(f"({inside})", indent, len(indent) + len(f"{head}, "))
-        used = len(indent) + len("lambda *args: ,")
-        return editor.folded_call(f"{head}{several})", [f"*{call}"], indent, used)
-    if axes is None:
-        return call
-    return editor.folded_call(
-        "jax.tree.map", [adding(use, axes), call], indent, len(indent) + len("lambda *args: ,")
-    )
-
-
 def result_names(count: int) -> list[str]:
     """Returns names for the results of a call."""
     return [f"result{i}" if count > 3 else "abc"[i] for i in range(count)]
@@ -328,13 +265,6 @@ def adding(use: Use, axis: object) -> str:
     return f"lambda x: x[{index_of(axis, 'None')}]"
 
 
-def _is_array(mapped: MappedFunction | None, use: Use, position: int) -> bool:
-    names = use.names
-    if mapped is None or names is None or mapped.parameters is None:
-        return False
-    return position < len(mapped.parameters) and use.is_array(mapped.parameters[position])
-
-
 def argument_names(use: Use) -> list[str]:
     """Returns names for the arguments that the text of the function does not use itself."""
     assert use.names is not None
@@ -346,73 +276,6 @@ def argument_names(use: Use) -> list[str]:
         bound = {part.arg for part in parts if isinstance(part, ast.arg)}
         used |= {part.id for part in parts if isinstance(part, ast.Name)} - bound
     return [f"{name}_" if name in used else name for name in use.names]
-
-
-def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | None:
-    """Returns a lambda of the site with the axes taken off where it uses its arguments.
-
-    None if it would be longer than a lambda around it: a tree that is used more than once.
-    """
-    layout, mapped = use.known_layout, use.function
-    assert mapped is not None
-    given, names = node.args, positional(node.args)
-    is_plain = not (given.vararg or given.kwarg or given.kwonlyargs or given.defaults)
-    if not is_plain or isinstance(out_axes(use), (tuple, list, dict)) or mapped.taken:
-        return None
-    sharded = [name for i, name in enumerate(names) if i not in layout.static]
-    if sharded != names != argument_names(use):
-        return None
-    if isinstance(layout.in_axes, tuple) and len(layout.in_axes) != len(names):
-        return None
-    reduced = reduced_name(use.module, node.body, names)
-    if reduced in names == sharded:
-        axis = layout.in_axis(names.index(reduced))
-        if axis is not None and axis == out_axes(use):
-            # The axis stays on.
-            return editor.text(use.module.place(node))
-    place = use.module.place(node.body)
-    changes = []
-    inner = {
-        name
-        for part in ast.walk(node.body)
-        if isinstance(part, (ast.Lambda, ast.FunctionDef))
-        for name in defaults(part.args)
-    }
-    named = [part for part in ast.walk(node.body) if isinstance(part, ast.Name)]
-    bound = {part.id for part in named if not isinstance(part.ctx, ast.Load)}
-    for name in sharded:
-        axis = layout.in_axis(names.index(name))
-        uses = [part for part in named if part.id == name]
-        if axis is None or not uses:
-            continue
-        is_array = use.is_array(name)
-        if name in inner | bound or (not is_array and len(uses) > 1):
-            return None
-        changes += [
-            (use.module.place(each), taken(name, axis, use.axis, is_array=is_array))
-            for each in uses
-        ]
-    if any(isinstance(part, ast.JoinedStr) for part in ast.walk(node.body)):
-        return None
-    body = editor.with_changes(place, changes)
-    axis = out_axes(use)
-    if axis is not None:
-        body = _with_axis(use, node.body, body, axis)
-    head = editor.text(Place(place.path, *starts(use.module.place(node)), *starts(place)))
-    if head.count("(") != head.count(")"):
-        # A parenthesis around the body opens in the head.
-        return None
-    # The lambda around this one has those that are static.
-    head = head if sharded == names else f"lambda {', '.join(sharded)}: "
-    return head + editor.folded(body, indent, len(indent) + len(head) + 1)
-
-
-def _with_axis(use: Use, node: ast.expr, text: str, axis: object) -> str:
-    index = index_of(axis, "None")
-    if is_array_expression(use, node) and not use.known_layout.static:
-        needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
-        return f"({text})[{index}]" if needs else f"{text}[{index}]"
-    return f"jax.tree.map({adding(use, axis)}, {text})"
 
 
 def is_array_expression(use: Use, node: ast.expr) -> bool:

@@ -12,7 +12,15 @@ import re
 from collections.abc import Mapping
 
 from pmapx._src.codemod.decide import fields
-from pmapx._src.codemod.forms import body_edits, host_local, process_calls, shard_body, top_level
+from pmapx._src.codemod.forms import (
+    body_edits,
+    host_local,
+    local_function,
+    process_calls,
+    shard_body,
+    top_level,
+)
+from pmapx._src.codemod.forms.lambda_around import lambda_around
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import FOR_TOOLS, Editor, fitting
 
@@ -66,6 +74,7 @@ def write(use: Use, editor: Editor) -> None:
     if use.conversion:
         function, options = use.parts(editor)
         body = mapped_body(use, function, editor, deeper)
+        body = local_function.instead_of(body, use, function, editor) or body
         args = [body, *host_local.options(use, editor, deeper)]
         used = use.site.place.column + len(editor.rest_of_line(use.site.place))
         args += spelled(options, FOR_JIT)
@@ -123,10 +132,12 @@ def _jit(
         and used + len("jax.jit(jax.shard_map(") <= editor.width
     )
     deeper = indent if is_in_jit or is_hugged else indent + editor.hang
-    early = ""
+    early, called = "", function
     if is_wrapped(use) and not use.is_made_again and shard_body.is_read_early(use, function):
-        early, function = f", function={function}", "function"
-    body = mapped_body(use, function, editor, deeper + editor.hang)
+        early, called = f", function={function}", "function"
+    body = mapped_body(use, called, editor, deeper + editor.hang)
+    if name := local_function.instead_of(body, use, function, editor):
+        early, body = "", name
     mapped = shard_map(use, body, editor, deeper, early)
     if is_in_jit:
         return mapped
@@ -167,7 +178,7 @@ def mapped_body(use: Use, function: str, editor: Editor, indent: str) -> str:
             return function
         call = shard_body.call_of(function, given, editor, indent)
         return f"lambda {', '.join(names)}: {call}"
-    return shard_body.lambda_around(use, function, editor, indent)
+    return lambda_around(use, function, editor, indent)
 
 
 def is_wrapped(use: Use) -> bool:

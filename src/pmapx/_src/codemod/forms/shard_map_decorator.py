@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from pmapx._src.codemod.forms import body_edits, host_local, process_calls, shard_body
+from pmapx._src.codemod.forms.lambda_around import lambda_around
 from pmapx._src.codemod.forms.shard_map_call import is_wrapped, shard_map, written
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
@@ -48,7 +49,7 @@ def write(use: Use, editor: Editor) -> None:
         if outer:
             jit = editor.folded_call(partial, [jit, *outer], indent, len(indent) + 1)
     if not shard_body.is_edited(use) and shard_body.converts(use):
-        body = shard_body.lambda_around(use, "function", editor, indent + editor.hang)
+        body = lambda_around(use, "function", editor, indent + editor.hang)
         mapped = f"lambda function: {shard_map(use, body, editor, indent)}"
     elif not is_wrapped(use):
         mapped = written(use, "", editor, indent)

@@ -121,13 +121,18 @@ def options_beside_function(options: Mapping[str, str]) -> dict[str, str]:
 def name_of(use: Use, function: str, editor: Editor) -> str:
     """Returns a free name for the jitted function, that of its own function if it has one."""
     words = None if is_argument(use) else re.fullmatch(r"[\w.]*?(\w+)", function)
-    base = f"sharded_{words[1].strip('_')}" if words else "over_devices"
+    return free_name(f"sharded_{words[1].strip('_')}" if words else "over_devices", use, editor)
+
+
+def free_name(base: str, use: Use, editor: Editor, elsewhere: frozenset[str] = frozenset()) -> str:
+    """Returns a name that nothing in the file has, with a number if it needs one.
+
+    ``elsewhere`` are new names that only other functions have.
+    """
     uses = name_uses(use.module)
-    taken = {*uses.bound, *uses.names, *editor.new_names}
-    name = next(
-        each for each in (base, *(f"{base}{i}" for i in range(2, 1000))) if each not in taken
-    )
-    return name
+    taken = {*uses.bound, *uses.names, *(editor.new_names - elsewhere)}
+    names = (base, *(f"{base}{i}" for i in range(2, 1000)))
+    return next(name for name in names if name not in taken)
 
 
 def insert(use: Use, name: str, text: str, editor: Editor) -> str:
