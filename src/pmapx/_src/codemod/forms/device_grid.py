@@ -17,9 +17,9 @@ from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Grid, Nesting
 from pmapx._src.codemod.decide.specs import Layout
-from pmapx._src.codemod.forms.mapped_function import is_named_once
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.name_counts import is_named_once
 from pmapx._src.codemod.text.name_uses import name_uses
 
 

@@ -17,13 +17,13 @@ from pmapx._src.codemod.decide.specs import key_text
 from pmapx._src.codemod.forms.late_names import is_bound_again
 from pmapx._src.codemod.forms.mapped_function import (
     is_mapped_once,
-    is_named_once,
     takes_its_name,
 )
 from pmapx._src.codemod.forms.python_numbers import may_return_numbers
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.call_tokens import on_one_line
 from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.name_counts import is_named_once
 
 
 def obstacle(use: Use) -> str:
