@@ -594,6 +594,24 @@ STATE = state
 
 # State that something takes in a way that cannot be followed, with a part of what is written there.
 BOUNDARIES = {
+    "a_callback_among_others": (
+        """
+step = jax.pmap(train_step, axis_name="batch")
+seen = []
+def log(number, state):
+    seen.append(float(state["w"][0].sum()) + number)
+def main(callbacks):
+    state = jax.device_put_replicated(INIT, jax.local_devices())
+    for number, batch in enumerate(ROWS):
+        state, loss = step(state, batch)
+        for callback in callbacks:
+            callback(number, state)
+    return state, loss
+STATE, loss = main([log])
+RESULT = float(loss[0]), seen, first(STATE)
+""",
+        "# With the leading device axis that log expects.",
+    ),
     "indexed_by_device": (
         """
 step = jax.pmap(train_step, axis_name="batch")

@@ -76,6 +76,8 @@ class Flow(StackedCalls):
         self.processes = ProcessValues(modules, maps, self.passed, self._set_to)
         # Parameters of functions: what callers pass, whether others pass no stacked value, where.
         self._parameters: dict[Element, tuple[list[Ref], bool, Place]] = {}
+        # Functions that take stacked values, and that other code may call, too.
+        self.passed_functions: set[ast.AST] = set()
         # The bindings of each module outside of traced functions.
         self._bound: dict[Module, list[tuple[ast.AST, Definition]]] = {}
         # The classes of each module with a base that is not read.

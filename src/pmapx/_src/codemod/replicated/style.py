@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import collections
 import dataclasses
+import itertools
 import os
 import re
 import sys
@@ -14,7 +16,7 @@ from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.replicated import decisions, editing, restored
 from pmapx._src.codemod.replicated.decisions import NOT_SETTLED, Merge, Merging, Stay
-from pmapx._src.codemod.replicated.groups import SINGLE, Position
+from pmapx._src.codemod.replicated.groups import PLACED, SINGLE, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.source import files
@@ -165,13 +167,21 @@ def _restyle(
 def _decided(
     modules: Sequence[Module], maps: Maps, positions: frozenset[Position]
 ) -> tuple[Flow, decisions.Decisions]:
-    """Reads the program; again where a state has fields that differ, which keep their axis."""
+    """Reads the program; again where callbacks take state, or some fields keep their axis."""
     flow = Flow(modules, maps)
     flow.follow()
     decided = decisions.decide(flow, positions)
+    last = flow
+    if flow.passed_functions:
+        # A callback that other code may call, too, takes a stacked copy.
+        last = Flow(modules, maps)
+        last.cut = frozenset(itertools.chain(*map(_parameters, flow.passed_functions)))
+        last.follow()
+        found = decisions.decide(last, positions)
+        if _count(found) > _count(decided):
+            flow, decided = last, found
     names: frozenset[str] = frozenset()
     first = wanted = _of_few_fields(decided.wanted)
-    last = flow
     is_open = bool(wanted) and not maps.evidence.has_run
     for _ in range(MOST_READINGS if is_open else 0):
         before, cut = names, last.cut
@@ -197,6 +207,14 @@ def _decided(
         # The maps keep what the last reading showed of their calls.
         flow.follow()
     return flow, decided
+
+
+def _parameters(function: ast.AST) -> list[ast.arg]:
+    """Returns the parameters of a function that can take a copy: it does not ask for shards."""
+    parts = list(ast.walk(function))
+    attributes = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    is_plain = not attributes & PLACED
+    return [part for part in parts if isinstance(part, ast.arg) and is_plain]
 
 
 def _most_common(wanted: decisions.Wanted) -> frozenset[str]:

@@ -114,7 +114,9 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
     concerned: dict[ast.AST, list[Element]] = {}
     # What functions return of which no call that is seen uses the result.
     unused: dict[ast.AST, list[tuple[Module, ast.expr]]] = {}
-    for (function, _), passed in flow.passed.items():
+    for (function, name), passed in flow.passed.items():
+        if any(part.arg == name for part in flow.cut.intersection(ast.walk(function))):
+            continue
         found = [ref.element for home, arg in passed for ref in refs(flow.value(home, arg))]
         concerned.setdefault(function, []).extend(found)
     used = _functions_with_used_results(flow)
@@ -168,6 +170,8 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
             for function, elements in by_name[name]:
                 if not _may_be(flow, module, node, function):
                     continue
+                if elements:
+                    flow.passed_functions.add(function)
                 yield from ((element, reason) for element in elements)
                 for home, value in unused.pop(function, ()):
                     _hand_back(flow, home, value, function)
