@@ -694,6 +694,20 @@ def test_a_function_with_the_name_of_one_of_jax_is_edited(tmp_path):
     assert "    rng = rng[0]\n    return jax.random.split(rng)[None]\n" in after
 
 
+def test_names_that_do_not_fit_a_line_lose_their_axis_on_several(tmp_path):
+    names = ", ".join(f"{which}_parameters" for which in ("first", "second", "third", "fourth"))
+    text = f"""\
+import jax
+{COUNTED}
+def update({names}):
+    return call({names})
+g = jax.pmap(update, 'i')
+"""
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "    first_parameters, second_parameters, third_parameters = jax.tree.map(\n" in after
+    assert "    fourth_parameters = jax.tree.map(lambda x: x[0], fourth_parameters)\n" in after
+
+
 def test_a_function_that_is_also_called_is_wrapped(tmp_path):
     text = f"import jax\n{COUNTED}def f(x):\n    return x + 1\nprint(f(1))\ng = jax.pmap(f, 'i')\n"
     after = rewritten(tmp_path, text)[0].decode()

@@ -82,14 +82,29 @@ def lines_taken(
     """
     lines = []
     trees = [name for name, axis, is_array in converted if axis == 0 and not is_array]
-    if len(trees) > 1:
-        several = ", ".join(trees)
-        text, used = change(f"({several})", 0, use.axis), len(f"{indent}{several} = ")
-        lines.append(f"{several} = {editor.folded(text, indent, used)}")
+    room = editor.width - len(f"{indent} = jax.tree.map(")
+    for names in _in_lines(trees, room) if len(trees) > 1 else ():
+        several = ", ".join(names)
+        text = change(several if len(names) == 1 else f"({several})", 0, use.axis)
+        lines.append(f"{several} = {editor.folded(text, indent, len(f'{indent}{several} = '))}")
     for name, axis, is_array in converted:
         if len(trees) < 2 or name not in trees:
             text = change(name, axis, use.axis, is_array=is_array)
             lines.append(f"{name} = {editor.folded(text, indent, len(f'{indent}{name} = '))}")
+    return lines
+
+
+def _in_lines(names: Sequence[str], width: int) -> list[list[str]]:
+    """Returns names by lines that they fit on.
+
+    >>> _in_lines(["state", "batch", "rng"], 12)
+    [['state', 'batch'], ['rng']]
+    """
+    lines: list[list[str]] = [[]]
+    for name in names:
+        if lines[-1] and len(", ".join([*lines[-1], name])) > width:
+            lines.append([])
+        lines[-1].append(name)
     return lines
 
 
