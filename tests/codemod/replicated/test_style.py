@@ -54,9 +54,10 @@ def test_what_is_not_followed_gets_a_stacked_copy(runs, name):
     assert BOUNDARIES[name][1] in runs.text("source", name)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", BY_FIELD)
-def test_a_field_that_differs_keeps_its_axis_and_the_others_lose_it(runs, name):
-    before, after = runs.state("old", name), runs.state("source", name)
+def test_a_field_that_differs_keeps_its_axis_and_the_others_lose_it(runs, name, version):
+    before, after = runs.state("old", name), runs.state(version, name)
     text = BY_FIELD[name][1]
     if not text:
         assert [shape for shape, _, _ in after] == [shape for shape, _, _ in before]

@@ -103,9 +103,7 @@ def restyle(
     Raises:
       NamingError: if a name leads to nothing.
     """
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, DEEPEST))
-    try:
+    def restyled(evidence: Evidence) -> Restyled:
         maps = Maps(modules, evidence)
         maps.in_processes = in_processes
         for each in maps:
@@ -115,6 +113,16 @@ def restyle(
                 each.is_mergeable = each.wrapper is None and each.site in mergeable
                 each.is_wrapped = each.site in wrapped
         return _restyle(modules, maps, named, left or {}, merge, has_helper_function)
+
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        done = restyled(evidence)
+        if evidence.has_run and done.stays:
+            # The source alone may show more: a state but for some of its fields.
+            alone = restyled(Evidence())
+            done = max(done, alone, key=lambda each: sum(map(len, each.replicated.values())))
+        return done
     except RecursionError:
         maps = Maps(modules, evidence)
         stays = [Stay(each.made_at, each.name, NOT_SETTLED, each.site) for each in maps]
