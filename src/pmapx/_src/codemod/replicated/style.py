@@ -103,6 +103,7 @@ def restyle(
     Raises:
       NamingError: if a name leads to nothing.
     """
+
     def restyled(evidence: Evidence) -> Restyled:
         maps = Maps(modules, evidence)
         maps.in_processes = in_processes
