@@ -162,11 +162,11 @@ def is_missing(parts, folder):
 def has_state(what):
     """Tell whether a map takes something replicated, keys of random numbers aside.
 
-    >>> has_state("train_step: state, return[0]"), has_state("train_step: rng, return[1]")
+    >>> has_state("train_step: state, return[0]"), has_state("train_step: rng, key, return[1]")
     (True, False)
     """
     names = what.partition(": ")[2].split(", ")
-    return any(not name.startswith("return") and "rng" not in name for name in names)
+    return any(not re.match("return|.*(rng|key)", name) for name in names)
 
 
 def is_replicated(use):

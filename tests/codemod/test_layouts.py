@@ -708,6 +708,58 @@ g = jax.pmap(update, 'i')
     assert "    fourth_parameters = jax.tree.map(lambda x: x[0], fourth_parameters)\n" in after
 
 
+NUMBERS = {
+    "a variable of the function around": (
+        "def make(rate):\n    def f(x):\n        return x.sum(), {'rate': rate}\n"
+        "    return jax.pmap(f, 'i')\n"
+    ),
+    "a local variable": (
+        "@jax.pmap\ndef f(x):\n    count = x.size\n    found = {'sum': x.sum()}\n"
+        "    found['count'] = count\n    return found\n"
+    ),
+    "a function of the program": (
+        "def both(x):\n    return x.sum(), x.shape[0]\n@jax.pmap\ndef f(x):\n    return both(x)\n"
+    ),
+    "an auxiliary result": (
+        "def loss(w, x):\n    return x.sum(), {'n': x.shape[0]}\n@jax.pmap\ndef f(w, x):\n"
+        "    (l, aux), g = jax.value_and_grad(loss, has_aux=True)(w, x)\n    return g, aux\n"
+    ),
+    "a constant of the module": (
+        "WEIGHT = 0.5\n@jax.pmap\ndef f(x):\n    return x.sum(), WEIGHT\n"
+    ),
+    "a field": (
+        "class S(NamedTuple):\n    w: jax.Array\n    step: int\n@jax.pmap\ndef f(x):\n"
+        "    return S(x, 0)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_a_result_that_may_be_a_number_gets_its_axis_by_a_function(tmp_path, case):
+    head = f"import jax\nfrom typing import NamedTuple\n{COUNTED}"
+    after = rewritten(tmp_path, head + NUMBERS[case])[0].decode()
+    assert "jax.numpy.expand_dims(x, 0)" in after
+    assert "x[None]" not in after
+
+
+def test_a_function_that_a_variable_gives_to_others_too_is_wrapped(tmp_path):
+    text = f"""\
+import functools
+import jax
+{COUNTED}
+def chain(key, count):
+    return jax.random.split(key, count)
+
+def run(keys, is_mapped):
+    one = functools.partial(chain, count=2)
+    if is_mapped:
+        return jax.pmap(one)(keys)
+    return jax.vmap(one)(keys)
+"""
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "def chain(key, count):\n    return jax.random.split(key, count)\n" in after
+
+
 def test_a_function_that_is_also_called_is_wrapped(tmp_path):
     text = f"import jax\n{COUNTED}def f(x):\n    return x + 1\nprint(f(1))\ng = jax.pmap(f, 'i')\n"
     after = rewritten(tmp_path, text)[0].decode()

@@ -35,9 +35,13 @@ def migrated(name, folder):
     return before, after
 
 
+# With one device, it calls the function itself, which therefore cannot be edited.
+ALSO_CALLED = {"population_simulator": ["Simulator.__init__.sharded_rollout"]}
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_function_is_added(tmp_path, name):
-    assert new_functions(*migrated(name, tmp_path)) == []
+    assert new_functions(*migrated(name, tmp_path)) == ALSO_CALLED.get(name, [])
 
 
 def test_lines_are_added_as_by_hand(tmp_path):

@@ -312,6 +312,21 @@ def main(rate):
 STATE, scaled = main(0.25)
 RESULT = first(STATE), scaled[0]
 """,
+    "numbers_in_a_tree_of_copies": """
+def scaled(state, batch):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(state["w"]), "batch")
+    w = (state["w"] - state["rate"] * grads).astype(jnp.float16)
+    return {"w": w, "rate": state["rate"]}, state["rate"] * w
+step = jax.pmap(scaled, "batch")
+def main():
+    state = {"w": jnp.asarray(INIT["w"], jnp.float16), "rate": 0.25}
+    state = jax.tree.map(lambda v: jnp.array([v] * N), state)
+    for batch in ROWS:
+        state, result = step(state, batch.astype(np.float16))
+    return state, result
+STATE, result = main()
+RESULT = first(STATE), result[0]
+""",
     "copies_of_arrays_for_all_devices_by_default": """
 def everywhere(tree, devices=None):
     devices = devices or jax.local_devices()

@@ -1,4 +1,4 @@
-# shard_map: train_step: the body takes argument 0 and argument 1 with a device axis
+# shard_map: train_step: the body takes argument 0 `w` and argument 1 `x` with a device axis
 # Each device starts with other weights, and keeps its own.
 import jax
 import jax.numpy as jnp

@@ -8,9 +8,9 @@ import dataclasses
 from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.interpreter.indexing import index_taken
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Function, Named
+from pmapx._src.analysis.values import Class, Function, Named
 from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
-from pmapx._src.codemod.decide.assigned_values import block_of
+from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
 
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
 UNREPLICATE = known_names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
@@ -20,6 +20,8 @@ _FIRST_ON_HOST = frozenset({"acme.jax.utils.get_from_first_device"})
 _FULLS = frozenset({"jax.numpy.full", "numpy.full"})
 _STACKS = frozenset({"jax.numpy.stack", "numpy.stack", "jax.numpy.array", "numpy.array"})
 _ARRAYS = frozenset({"jax.numpy.array", "jax.numpy.asarray", "numpy.array", "numpy.asarray"})
+# What these make of a number has a dtype, while that itself has a weak type.
+_STRONG = _ARRAYS | {"numpy.stack"}
 _REPEATS = frozenset({"jax.numpy.repeat", "numpy.repeat"})
 _TILES = frozenset({"jax.numpy.tile", "numpy.tile"})
 _EXPANDS = frozenset({"jax.numpy.expand_dims", "numpy.expand_dims", "jax.lax.expand_dims"})
@@ -65,15 +67,45 @@ def conversion(module: Module, call: ast.AST, tree: ast.expr) -> tuple[str, str]
         return f"{function}((), ", "".join(f", {ast.unparse(p)}" for p in _dtype(call)) + ")"
     if names and names <= _BROADCASTS and _is_of_scalar(module, call):
         return f"{function}(", ", ())"
-    is_array = isinstance(tree, ast.Call) and bool(names_called(module, tree))
     block = block_of(module, tree)
-    if not names or not names <= _ARRAYS or is_array or isinstance(block, ast.Lambda):
-        return "", ""
-    if ArrayExpressions(module, block, frozenset()).is_array(tree):
+    applied = call.args[0] if names <= known_names.TREE_MAP and isinstance(call, ast.Call) else None
+    if names and isinstance(applied, ast.Lambda):
+        is_strong = names_called(module, applied.body) <= _STRONG
+        start = "jax.tree.map({}.asarray, "
+        is_needed = is_strong and _holds_numbers(module, tree, block)
+    else:
+        is_array = isinstance(tree, ast.Call) and bool(names_called(module, tree))
+        is_strong = bool(names) and names <= _STRONG and not isinstance(block, ast.Lambda)
+        start = "{}.asarray("
+        is_needed = is_strong and not is_array
+        is_needed &= not ArrayExpressions(module, block, frozenset()).is_array(tree)
+    if not is_needed:
         return "", ""
     held = module.env.names.items()
     name = next((name for name, facts in held if facts == frozenset({Named("numpy")})), None)
-    return None if name is None else (f"{name}.asarray(", ")")
+    return None if name is None else (start.format(name), ")")
+
+
+def _holds_numbers(module: Module, node: ast.expr, block: ast.AST) -> bool:
+    """Returns whether a tree is seen to have a number of Python's as a leaf."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, (int, float, complex))
+        case ast.Dict(values=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return any(_holds_numbers(module, part, block) for part in parts)
+        case ast.Name(id=name):
+            values = [each for each in assigned_values(block, name) if not _names(each, name)]
+            return any(_holds_numbers(module, each, block) for each in values)
+        case ast.Call(args=args, keywords=keywords):
+            callees = module.facts.callees.get(node, frozenset())
+            parts = [*args, *(keyword.value for keyword in keywords)]
+            is_object = any(isinstance(fact, Class) for fact in callees)
+            return is_object and any(_holds_numbers(module, part, block) for part in parts)
+    return False
+
+
+def _names(node: ast.AST, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
 
 
 def _dtype(call: ast.Call) -> list[ast.expr | ast.keyword]:
@@ -99,7 +131,8 @@ def copied(module: Module, call: ast.Call, called: frozenset[str]) -> Copied | N
     """Returns what a call stacks copies of: ``jnp.stack([x] * n)``, alone or in a tree_map."""
     if called and called <= known_names.TREE_MAP and len(call.args) == 2 and not call.keywords:
         found = _copied_by(module, call.args[0], call)
-        return None if found is None else Copied(call.args[1], found.devices)
+        has_name = found is not None and conversion(module, call, call.args[1]) is not None
+        return Copied(call.args[1], found.devices) if found is not None and has_name else None
     found = _of(module, call, called)
     has_name = found is None or conversion(module, call, found.tree) is not None
     return found if has_name else None

@@ -105,6 +105,7 @@ def is_editable(use: Use) -> bool:
             or takes_its_name(use.module, use.expression, node)
         )
         or not is_mapped_once(use.module, use.site, node)
+        or not _is_named_for_the_map(use, node)
     ):
         return False
     if isinstance(layout.out_axes, (list, dict)):
@@ -119,6 +120,36 @@ def fits(value: ast.expr, axes: tuple[object, ...]) -> bool:
     if not isinstance(value, ast.Tuple):
         return True
     return len(value.elts) == len(axes) and not any(isinstance(e, ast.Starred) for e in value.elts)
+
+
+def _is_named_for_the_map(use: Use, node: ast.FunctionDef) -> bool:
+    """Returns whether a variable with the function, or a partial of it, is read by the map only.
+
+    In ``one = partial(self.run, n)``, ``one`` may also be given to ``jax.vmap``.
+    """
+    module, call = use.module, use.expression
+    given = call.args[0] if isinstance(call, ast.Call) and call.args else None
+    around = module.functions_around(call)
+    own = next(iter(module.functions_around(node)), node)
+    if isinstance(given, ast.Attribute):
+        is_read = (n for n in module.nodes if isinstance(n, ast.Attribute) and n.attr == given.attr)
+        loads = [each for each in is_read if isinstance(each.ctx, ast.Load)]
+        return given.attr == node.name or len(loads) == 1
+    if not isinstance(given, ast.Name) or (given.id == node.name and own in (*around, node)):
+        return True
+    # In the function that makes it, its name is another.
+    parts = {*ast.walk(next(iter(around), module.source.tree))} - {*ast.walk(own)}
+    names = [n for n in parts if isinstance(n, ast.Name) and n.id == given.id]
+    statement = module.statement(call)
+    end = statement.end_lineno or 0
+    # ``step = jax.pmap(step)``: what is read below is the map.
+    is_bound_again = any(not _is_load(n) and statement.lineno <= n.lineno <= end for n in names)
+    read = [n for n in names if _is_load(n) and (not is_bound_again or n.lineno <= end)]
+    return len(read) == 1
+
+
+def _is_load(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
 
 
 # Texts

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from pmapx._src.analysis import known_names
@@ -10,6 +12,7 @@ from pmapx._src.analysis import values as facts
 from pmapx._src.analysis.interpreter import lookup
 from pmapx._src.analysis.interpreter.frame import Frame
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.scopes import Environment
 from pmapx._src.analysis.syntax import leaf
 from pmapx._src.codemod.varying.values import (
@@ -87,6 +90,8 @@ class Outside:
             else:
                 found = lookup.looked_up(self._frame, owner.names[name])
             is_all = owner is None or _is_bound_once(module, owner, name)
+            if owner is module.env and name in set_from_outside(module.project):
+                is_all = False
             self._names[key] = self.value(found, is_all=is_all)
         return self._names[key]
 
@@ -156,9 +161,45 @@ class Outside:
 
     def methods(self, cls: facts.Class, name: str) -> list[facts.Function] | None:
         """Returns the methods that a name of an object may be; None if it is none."""
+        if name in set_from_outside(cls.module.project):
+            return None
         held = _properties(cls, name) or lookup.of_class(self._frame, cls, name, [])
         found = [fact for fact in held if isinstance(fact, facts.Function)]
         return found if found and len(found) == len(held) else None
+
+
+# By project, with how many files it had when it was read.
+_SET: weakref.WeakKeyDictionary[Project, tuple[int, frozenset[str]]] = weakref.WeakKeyDictionary()
+
+
+def set_from_outside(project: Project) -> frozenset[str]:
+    """Returns the names that code sets in modules and classes that it imports.
+
+    ``config.SYNC = False``, ``Trainer.reduce = mean``, and by ``globals()`` or ``setattr``.
+    """
+    count, found = _SET.get(project, (-1, frozenset()))
+    if count != len(project.modules):
+        modules = [module for module in project.modules.values() if module is not None]
+        found = frozenset(name for module in modules for name in _set_in(module))
+        _SET[project] = (len(project.modules), found)
+    return found
+
+
+def _set_in(module: Module) -> Iterator[str]:
+    for node in module.nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            base: ast.expr = node.value
+            while isinstance(base, ast.Attribute):
+                base = base.value
+            held = module.env.find(base.id) if isinstance(base, ast.Name) else None
+            if any(isinstance(fact, (facts.Exported, facts.Class)) for fact in held or ()):
+                yield node.attr
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Call) and leaf(node.value.func) in ("globals", "vars"):
+                key = node.slice
+                yield str(key.value) if isinstance(key, ast.Constant) else ""
+        elif isinstance(node, ast.Call) and leaf(node.func) == "setattr":
+            yield from (str(arg.value) for arg in node.args[1:2] if isinstance(arg, ast.Constant))
 
 
 def _properties(cls: facts.Class, name: str) -> facts.Value:
