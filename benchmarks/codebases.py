@@ -173,8 +173,13 @@ def is_replicated(use):
     """Tell whether a map has replicated state as it is written: in_axes and out_axes with None."""
     if isinstance(use.layout, str):
         return False
-    axes = [use.layout.in_axes, use.layout.out_axes]
-    return all(None in (each if isinstance(each, tuple) else (each,)) for each in axes)
+    in_axes, out_axes = (
+        each if isinstance(each, tuple) else (each,)
+        for each in (use.layout.in_axes, use.layout.out_axes)
+    )
+    named = dict(enumerate(use.names or ()))
+    taken = [named.get(i, "") for i, axis in enumerate(in_axes) if axis is None]
+    return None in out_axes and any(not re.match(".*(rng|key)", name) for name in taken)
 
 
 def added(file):
