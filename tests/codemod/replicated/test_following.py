@@ -827,3 +827,24 @@ def main(lr):
 def test_without_a_run_no_reason_mentions_one():
     assert Evidence().not_reached == ""
     assert Evidence(has_run=True).not_reached == ": the run did not reach this line"
+
+
+VIEWS = {
+    "a row": "row = state[1]\n    row += 1",
+    "rows of a loop": "for row in state:\n        row[:] = 2",
+    "an output": "np.add(state, 1, out=state)",
+    "a copy": "np.copyto(state, 3)",
+}
+
+
+@pytest.mark.parametrize("case", VIEWS)
+def test_an_array_of_numpy_that_a_view_changes_stays_stacked(tmp_path, case):
+    program = f"""
+def main(batch):
+    state = np.stack([np.zeros(2)] * jax.local_device_count())
+    {VIEWS[case]}
+    state = step(state, batch)
+    print(state[0])
+"""
+    done, _ = _migrated(tmp_path, program)
+    assert not done.gains

@@ -40,6 +40,35 @@ def assigned_values(block: ast.AST, name: str) -> Iterator[ast.expr]:
                     yield value.elts[names.index(name)] if is_same else value  # type: ignore[attr-defined]
 
 
+def is_changed_in_place(module: Module, call: ast.Call) -> bool:
+    """Tells whether the array that a call makes may be changed through another name for it.
+
+    ``row = w[1]; row += 1`` changes ``w`` if it is an array of NumPy, as ``np.add(w, 1, out=w)``.
+    """
+    targets = getattr(module.statement(call), "targets", ())
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    parts = list(ast.walk(block_of(module, call))) if names else []
+    views: set[str] = set()
+    for part in parts:
+        if isinstance(part, ast.Call):
+            given = [keyword.value for keyword in part.keywords if keyword.arg == "out"]
+            given += part.args[:1] if getattr(part.func, "attr", "") == "copyto" else []
+            if any(isinstance(each, ast.Name) and each.id in names for each in given):
+                return True
+        elif isinstance(part, ast.Assign) and isinstance(part.value, ast.Subscript):
+            if isinstance(part.value.value, ast.Name) and part.value.value.id in names:
+                views |= {target.id for target in part.targets if isinstance(target, ast.Name)}
+        elif isinstance(part, ast.For):
+            read = {n.id for n in ast.walk(part.iter) if isinstance(n, ast.Name)}
+            given_names = {n.id for n in ast.walk(part.target) if isinstance(n, ast.Name)}
+            views |= given_names if read & names else set()
+    changed = [part.target for part in parts if isinstance(part, ast.AugAssign)]
+    stored = (ast.Store, ast.Del)
+    changed += [p for p in parts if isinstance(p, ast.Subscript) and isinstance(p.ctx, stored)]
+    roots = [each.value if isinstance(each, ast.Subscript) else each for each in changed]
+    return any(isinstance(root, ast.Name) and root.id in views for root in roots)
+
+
 def is_used_after(module: Module, node: ast.AST, name: str) -> bool:
     """Tells whether a block may use a name after the statement of a node.
 

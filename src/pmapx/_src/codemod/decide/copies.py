@@ -10,7 +10,11 @@ from pmapx._src.analysis.interpreter.indexing import index_taken
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Class, Function, Named
 from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
-from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
+from pmapx._src.codemod.decide.assigned_values import (
+    assigned_values,
+    block_of,
+    is_changed_in_place,
+)
 
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
 UNREPLICATE = known_names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
@@ -135,7 +139,8 @@ def copied(module: Module, call: ast.Call, called: frozenset[str]) -> Copied | N
         return Copied(call.args[1], found.devices) if found is not None and has_name else None
     found = _of(module, call, called)
     has_name = found is None or conversion(module, call, found.tree) is not None
-    return found if has_name else None
+    is_numpy = any(name.startswith("numpy.") for name in called)
+    return found if has_name and not (is_numpy and is_changed_in_place(module, call)) else None
 
 
 def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
