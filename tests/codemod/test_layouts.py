@@ -742,6 +742,24 @@ def test_a_result_that_may_be_a_number_gets_its_axis_by_a_function(tmp_path, cas
     assert "x[None]" not in after
 
 
+def test_arrays_that_are_computed_from_themselves_get_their_axis_by_an_index(tmp_path):
+    text = f"""\
+import jax
+{COUNTED}
+def f(x):
+    for _ in range(3):
+        x = x * 2
+    total = x.sum()
+    total = total + 1
+    return {{"x": x, "total": total}}
+
+g = jax.pmap(f, 'i')
+"""
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "x[None]" in after
+    assert "expand_dims" not in after
+
+
 def test_a_function_that_a_variable_gives_to_others_too_is_wrapped(tmp_path):
     text = f"""\
 import functools

@@ -16,6 +16,32 @@ def first(tree):
     return jax.tree.map(lambda x: x[0], tree)
 """
 
+RATE = """
+def halves(w, batch, rate):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(w), "batch")
+    # A rate with a dtype makes what it is multiplied by float32, and a number does not.
+    return (w - rate * grads).astype(jnp.float16), rate * w
+step = jax.pmap(halves, "batch")
+def main(rate):
+    w = jnp.stack([jnp.asarray(INIT["w"], jnp.float16)] * N)
+    for batch in ROWS:
+        w, scaled = step(w, batch.astype(np.float16), RATE_OF_EACH_DEVICE)
+    return w, scaled
+STATE, scaled = main(0.25)
+RESULT = first(STATE), scaled[0]
+"""
+RATES = {
+    f"a_rate_{name}": RATE.replace("RATE_OF_EACH_DEVICE", text)
+    for name, text in {
+        "that_fills_an_array": "jnp.full((N,), rate)",
+        "that_fills_an_array_of_numpy": "np.full(N, rate)",
+        "that_fills_an_array_of_a_dtype": "jnp.full((N,), rate, dtype=jnp.float32)",
+        "that_is_broadcast": "jnp.broadcast_to(rate, (N,))",
+        "in_a_list": "jnp.array([rate] * N)",
+        "in_a_list_of_numpy": "np.stack([rate] * N)",
+    }.items()
+}
+
 REPLICATED = {
     "a_loop": """
 step = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
@@ -242,75 +268,26 @@ for batch in ROWS:
 RESULT = jax.device_get(first(state)), loss[0]
 STATE = state
 """,
-    "a_rate_that_fills_an_array": """
-def halves(w, batch, rate):
-    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(w), "batch")
-    # A rate with a dtype makes what it is multiplied by float32, and a number does not.
-    return (w - rate * grads).astype(jnp.float16), rate * w
-step = jax.pmap(halves, "batch")
-def main(rate):
-    w = jnp.stack([jnp.asarray(INIT["w"], jnp.float16)] * N)
+    **RATES,
+    "numbers_in_an_object_of_copies": """
+import typing
+class Scaled(typing.NamedTuple):
+    w: jax.Array
+    rate: float
+def scaled(state, batch):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(state.w), "batch")
+    w = (state.w - state.rate * grads).astype(jnp.float16)
+    return Scaled(w, state.rate), state.rate * grads
+step = jax.pmap(scaled, "batch", donate_argnums=(0,))
+def main():
+    w = jnp.asarray(INIT["w"], jnp.float16)
+    state = Scaled(w, 0.25)
+    state = jax.tree.map(lambda v: np.stack([v] * N), state)
     for batch in ROWS:
-        w, scaled = step(w, batch.astype(np.float16), jnp.full((N,), rate))
-    return w, scaled
-STATE, scaled = main(0.25)
-RESULT = first(STATE), scaled[0]
-""",
-    "a_rate_that_fills_an_array_of_numpy": """
-def halves(w, batch, rate):
-    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(w), "batch")
-    # A rate with a dtype makes what it is multiplied by float32, and a number does not.
-    return (w - rate * grads).astype(jnp.float16), rate * w
-step = jax.pmap(halves, "batch")
-def main(rate):
-    w = jnp.stack([jnp.asarray(INIT["w"], jnp.float16)] * N)
-    for batch in ROWS:
-        w, scaled = step(w, batch.astype(np.float16), np.full(N, rate))
-    return w, scaled
-STATE, scaled = main(0.25)
-RESULT = first(STATE), scaled[0]
-""",
-    "a_rate_that_fills_an_array_of_a_dtype": """
-def halves(w, batch, rate):
-    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(w), "batch")
-    # A rate with a dtype makes what it is multiplied by float32, and a number does not.
-    return (w - rate * grads).astype(jnp.float16), rate * w
-step = jax.pmap(halves, "batch")
-def main(rate):
-    w = jnp.stack([jnp.asarray(INIT["w"], jnp.float16)] * N)
-    for batch in ROWS:
-        w, scaled = step(w, batch.astype(np.float16), jnp.full((N,), rate, dtype=jnp.float32))
-    return w, scaled
-STATE, scaled = main(0.25)
-RESULT = first(STATE), scaled[0]
-""",
-    "a_rate_that_is_broadcast": """
-def halves(w, batch, rate):
-    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(w), "batch")
-    # A rate with a dtype makes what it is multiplied by float32, and a number does not.
-    return (w - rate * grads).astype(jnp.float16), rate * w
-step = jax.pmap(halves, "batch")
-def main(rate):
-    w = jnp.stack([jnp.asarray(INIT["w"], jnp.float16)] * N)
-    for batch in ROWS:
-        w, scaled = step(w, batch.astype(np.float16), jnp.broadcast_to(rate, (N,)))
-    return w, scaled
-STATE, scaled = main(0.25)
-RESULT = first(STATE), scaled[0]
-""",
-    "a_rate_in_a_list": """
-def halves(w, batch, rate):
-    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(w), "batch")
-    # A rate with a dtype makes what it is multiplied by float32, and a number does not.
-    return (w - rate * grads).astype(jnp.float16), rate * w
-step = jax.pmap(halves, "batch")
-def main(rate):
-    w = jnp.stack([jnp.asarray(INIT["w"], jnp.float16)] * N)
-    for batch in ROWS:
-        w, scaled = step(w, batch.astype(np.float16), jnp.array([rate] * N))
-    return w, scaled
-STATE, scaled = main(0.25)
-RESULT = first(STATE), scaled[0]
+        state, result = step(state, batch.astype(np.float16))
+    return state, result, w
+STATE, result, kept = main()
+RESULT = first(STATE), result[0], kept
 """,
     "numbers_in_a_tree_of_copies": """
 def scaled(state, batch):

@@ -88,6 +88,12 @@ def test_what_has_no_proof_stays_stacked_with_its_reason(runs, name):
     assert not STACKED[name][1] or any(STACKED[name][1] in reason for reason in reasons), reasons
 
 
+@pytest.mark.parametrize("name", [*STACKED, *BY_FIELD])
+def test_no_run_is_suggested_after_a_run(runs, name):
+    reasons = [stay.reason for stay in runs.done["new", name].stays]
+    assert not any("a run may show more" in reason for reason in reasons), reasons
+
+
 def test_a_second_run_changes_nothing(runs):
     for name in REPLICATED:
         assert not migrate([str(runs.path("new", name))], style="replicated").changed

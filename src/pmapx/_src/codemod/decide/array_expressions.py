@@ -1,4 +1,4 @@
-"""Expressions that are surely one array and no tree of arrays, by what computes them."""
+"""Expressions that are surely one array, and those that may be a number of Python's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import defaults
 from pmapx._src.analysis.values import Named
-from pmapx._src.codemod.decide.assigned_values import block_of
+from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
 
 _MODULES = ("jax.numpy.", "jax.random.", "jax.nn.", "numpy.")
 # What these modules have that returns several arrays, a number, a type or a function.
@@ -19,6 +20,10 @@ _OTHERS = (
 )  # fmt: skip
 _ALSO = frozenset({"jax.random.split", "jax.numpy.linalg.norm", "numpy.linalg.norm"})
 _REDUCTIONS = frozenset({"jax.lax.psum", "jax.lax.pmean", "jax.lax.pmax", "jax.lax.pmin"})
+# Of arrays, and of numpy, jax.numpy and math.
+_NUMBERS = frozenset(
+    {"size", "ndim", "itemsize", "nbytes", "shape", "inf", "nan", "pi", "e", "tau"}
+)
 _METHODS = frozenset({"sum", "mean", "reshape", "astype", "max", "min", "ravel", "squeeze"})
 # What returns a tree like its first argument.
 _LIKE_FIRST = frozenset(
@@ -171,3 +176,75 @@ def _binds(node: ast.AST, name: str) -> bool:
         return node.id == name and not isinstance(node.ctx, ast.Load)
     bound = node.arg if isinstance(node, ast.arg) else getattr(node, "name", None)
     return bound == name
+
+
+def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
+    """Returns whether an expression may be a number of Python's, or hold one."""
+
+    def inside(part: ast.expr) -> bool:
+        return is_number(part, function, depth + 1)
+
+    if depth > 12:
+        return False
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, (int, float, complex))
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return any(map(inside, parts))
+        case ast.Dict(values=parts):
+            # An attribute among metrics may be a setting, such as a loss scale.
+            return any(isinstance(part, ast.Attribute) or inside(part) for part in parts)
+        case ast.IfExp(body=one, orelse=other):
+            return inside(one) or inside(other)
+        case ast.BinOp(left=one, right=other):
+            return inside(one) and inside(other)
+        case ast.Attribute(attr=attribute):
+            return attribute in _NUMBERS
+        case ast.UnaryOp(operand=inner):
+            return inside(inner)
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return True
+        case ast.Call(func=ast.Name(id="len" | "int" | "float")):
+            return True
+        case ast.Call(func=ast.Name(id="min" | "max" | "abs" | "round"), args=args):
+            return all(map(inside, args))
+        case ast.Call(func=ast.Attribute(attr="psum" | "pmean"), args=[first, *_]):
+            return inside(first)
+        case ast.Call(keywords=keywords, func=ast.Name(id="dict")):
+            return any(
+                isinstance(keyword.value, ast.Attribute) or inside(keyword.value)
+                for keyword in keywords
+            )
+        case ast.Name(id=name):
+            given = (*assigned_values(function, name), *_listed(function, name))
+            return name in _counted(function) or any(map(inside, given))
+    return False
+
+
+def _listed(function: ast.AST, name: str) -> list[ast.expr]:
+    """Returns what a loop over a written tuple or list gives to a name."""
+    return [
+        item
+        for loop in ast.walk(function)
+        if isinstance(loop, ast.For) and getattr(loop.target, "id", "") == name
+        for item in getattr(loop.iter, "elts", ())
+    ]
+
+
+def _counted(function: ast.AST) -> set[str]:
+    """Returns the names that a function counts with, or that are numbers by default."""
+    loops = [part for part in ast.walk(function) if isinstance(part, ast.For)]
+    found = {
+        part.id
+        for loop in loops
+        if isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) in ("range", "enumerate")
+        for part in (getattr(loop.target, "elts", None) or [loop.target])[:1]
+        if isinstance(part, ast.Name)
+    }
+    is_function = isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+    known = defaults(function.args) if is_function else {}  # type: ignore[attr-defined]
+    return found | {
+        name
+        for name, default in known.items()
+        if isinstance(default, ast.Constant) and type(default.value) in (int, float)
+    }

@@ -9,7 +9,7 @@ from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.interpreter.indexing import index_taken
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Class, Function, Named
-from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
+from pmapx._src.codemod.decide.array_expressions import ArrayExpressions, is_number
 from pmapx._src.codemod.decide.assigned_values import (
     assigned_values,
     block_of,
@@ -72,10 +72,12 @@ def conversion(module: Module, call: ast.AST, tree: ast.expr) -> tuple[str, str]
     if names and names <= _BROADCASTS and _is_of_scalar(module, call):
         return f"{function}(", ", ())"
     block = block_of(module, tree)
-    applied = call.args[0] if names <= known_names.TREE_MAP and isinstance(call, ast.Call) else None
-    if names and isinstance(applied, ast.Lambda):
+    is_mapped = bool(names) and names <= known_names.TREE_MAP and isinstance(call, ast.Call)
+    applied = call.args[0] if is_mapped else None  # type: ignore[attr-defined]
+    if isinstance(applied, ast.Lambda):
         is_strong = names_called(module, applied.body) <= _STRONG
-        start = "jax.tree.map({}.asarray, "
+        # Not asarray: what a donated argument is made of may be used again.
+        start = "jax.tree.map({}.array, "
         is_needed = is_strong and _holds_numbers(module, tree, block)
     else:
         is_array = isinstance(tree, ast.Call) and bool(names_called(module, tree))
@@ -90,26 +92,17 @@ def conversion(module: Module, call: ast.AST, tree: ast.expr) -> tuple[str, str]
     return None if name is None else (start.format(name), ")")
 
 
-def _holds_numbers(module: Module, node: ast.expr, block: ast.AST) -> bool:
-    """Returns whether a tree is seen to have a number of Python's as a leaf."""
-    match node:
-        case ast.Constant(value=value):
-            return isinstance(value, (int, float, complex))
-        case ast.Dict(values=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return any(_holds_numbers(module, part, block) for part in parts)
-        case ast.Name(id=name):
-            values = [each for each in assigned_values(block, name) if not _names(each, name)]
-            return any(_holds_numbers(module, each, block) for each in values)
-        case ast.Call(args=args, keywords=keywords):
-            callees = module.facts.callees.get(node, frozenset())
-            parts = [*args, *(keyword.value for keyword in keywords)]
-            is_object = any(isinstance(fact, Class) for fact in callees)
-            return is_object and any(_holds_numbers(module, part, block) for part in parts)
-    return False
-
-
-def _names(node: ast.AST, name: str) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+def _holds_numbers(module: Module, tree: ast.expr, block: ast.AST) -> bool:
+    """Returns whether a tree is seen to have a number of Python's as a leaf, or as a field."""
+    values = [tree, *(assigned_values(block, tree.id) if isinstance(tree, ast.Name) else ())]
+    objects = [
+        each
+        for each in values
+        if isinstance(each, ast.Call)
+        and any(isinstance(fact, Class) for fact in module.facts.callees.get(each, ()))
+    ]
+    given = [part for each in objects for part in (*each.args, *(k.value for k in each.keywords))]
+    return any(is_number(part, block) for part in (tree, *given))
 
 
 def _dtype(call: ast.Call) -> list[ast.expr | ast.keyword]:

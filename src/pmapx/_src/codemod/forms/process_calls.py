@@ -14,16 +14,13 @@ from collections.abc import Callable, Sequence, Set
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Function, Mapped
 from pmapx._src.codemod.decide import fields, global_state
+from pmapx._src.codemod.decide.array_expressions import is_number
 from pmapx._src.codemod.decide.assigned_values import block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.specs import LOCAL
 from pmapx._src.codemod.forms import shard_body
 from pmapx._src.codemod.forms.mapped_function import takes_its_name
-from pmapx._src.codemod.forms.python_numbers import (
-    is_number,
-    is_number_unknown,
-    may_be_number,
-)
+from pmapx._src.codemod.forms.python_numbers import is_number_unknown, may_be_number
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor, fitting

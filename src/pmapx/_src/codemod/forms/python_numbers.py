@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.syntax import defaults
 from pmapx._src.analysis.values import Class, Exported, Function, Named
+from pmapx._src.codemod.decide.array_expressions import is_number
 from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.forms.mapped_function import MappedFunction
@@ -17,7 +17,7 @@ from pmapx._src.codemod.forms.use import Use
 _COUNTS = frozenset(
     {
         "jax.numpy.size", "jax.numpy.ndim", "numpy.size", "numpy.ndim", "jax.lax.axis_size",
-        "builtins.len", "builtins.int", "builtins.float", "builtins.bool",
+        "builtins.bool",
     }
 )  # fmt: skip
 # These give what they are given, in another container.
@@ -25,10 +25,6 @@ _KEEPING = frozenset(
     {"builtins.dict", "builtins.tuple", "builtins.list", "builtins.sum", "dataclasses.replace"}
 )
 _OF_ITEMS = frozenset({"get", "values", "items", "copy", "replace", "_replace", "pop"})
-# Of arrays, and of numpy, jax.numpy and math.
-_NUMBERS = frozenset(
-    {"size", "ndim", "itemsize", "nbytes", "shape", "inf", "nan", "pi", "e", "tau"}
-)
 
 
 def may_return_numbers(mapped: MappedFunction | None) -> bool:
@@ -44,6 +40,8 @@ class _Results:
     def __init__(self, module: Module) -> None:
         self._module = module
         self._read: set[ast.AST] = set()
+        # A name that is computed from itself is what its other values are.
+        self._asked: set[tuple[ast.AST, str]] = set()
 
     def of(self, function: ast.AST) -> bool:
         """Returns whether a function may return a number; once, if it calls itself."""
@@ -55,13 +53,13 @@ class _Results:
         returned = [part.value for part in _parts(function) if isinstance(part, ast.Return)]
         return any(self._holds(value, function) for value in returned if value is not None)
 
-    def _holds(self, node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
+    def _holds(self, node: ast.expr, function: ast.AST) -> bool:
         """Returns whether an expression may be or hold a number."""
 
         def inside(part: ast.expr) -> bool:
-            return self._holds(part, function, depth + 1)
+            return self._holds(part, function)
 
-        if depth > 12 or is_number(node, function):
+        if is_number(node, function):
             return True
         match node:
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
@@ -79,9 +77,11 @@ class _Results:
             case ast.ListComp(elt=part) | ast.GeneratorExp(elt=part) | ast.DictComp(value=part):
                 return inside(part) or any(inside(each.iter) for each in node.generators)
             case ast.Name(id=name):
-                if name in _bound(function):
-                    return any(map(inside, _given(function, name)))
-                return self._is_variable(name)
+                if name not in _bound(function):
+                    return self._is_variable(name)
+                is_asked = (function, name) in self._asked
+                self._asked.add((function, name))
+                return not is_asked and any(map(inside, _given(function, name)))
             case ast.Attribute() | ast.Subscript():
                 root: ast.expr = node
                 while isinstance(root, (ast.Attribute, ast.Subscript)):
@@ -145,27 +145,24 @@ def _parts(function: ast.AST) -> list[ast.AST]:
 
 def _bound(function: ast.AST) -> set[str]:
     parts = _parts(function)
-    names = {part.id for part in parts if isinstance(part, ast.Name) and _is_stored(part)}
+    names = {p.id for p in parts if isinstance(p, ast.Name) and isinstance(p.ctx, ast.Store)}
     arguments = ast.walk(function.args) if hasattr(function, "args") else ()
     inner = {part.name for part in parts if isinstance(part, ast.FunctionDef)}
     return names | inner | {part.arg for part in arguments if isinstance(part, ast.arg)}
 
 
-def _is_stored(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
-
-
 def _given(function: ast.AST, name: str) -> list[ast.expr]:
     """Returns what a function assigns to a name, to an item of it, or to a tuple that has it."""
-    found = []
+    found = list(assigned_values(function, name))
     for part in _parts(function):
-        if isinstance(part, ast.Assign):
-            for target in part.targets:
-                bases = [e.value if isinstance(e, ast.Subscript) else e for e in ast.walk(target)]
-                is_plain = isinstance(target, ast.Tuple) and isinstance(part.value, ast.Tuple)
-                named = [base for base in bases if isinstance(base, ast.Name) and base.id == name]
-                found += [part.value] if named and not is_plain else []
-    return [*found, *assigned_values(function, name)]
+        for target in part.targets if isinstance(part, ast.Assign) else ():
+            inner = target.elts if isinstance(target, ast.Tuple) else [target]
+            # Items, and tuples within tuples.
+            deeper = [each for each in inner if not isinstance(each, ast.Name)]
+            named = [n for each in deeper for n in ast.walk(each) if isinstance(n, ast.Name)]
+            if name in {each.id for each in named} and isinstance(part, ast.Assign):
+                found.append(part.value)
+    return found
 
 
 def _gives_back(function: ast.AST) -> bool:
@@ -179,78 +176,6 @@ def _gives_back(function: ast.AST) -> bool:
 def _is_number_by_default(statement: ast.stmt) -> bool:
     value = statement.value if isinstance(statement, ast.AnnAssign) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, (int, float, complex))
-
-
-def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
-    """Returns whether an expression may be a number of Python's, or hold one."""
-
-    def inside(part: ast.expr) -> bool:
-        return is_number(part, function, depth + 1)
-
-    if depth > 12:
-        return False
-    match node:
-        case ast.Constant(value=value):
-            return isinstance(value, (int, float, complex))
-        case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return any(map(inside, parts))
-        case ast.Dict(values=parts):
-            # An attribute among metrics may be a setting, such as a loss scale.
-            return any(isinstance(part, ast.Attribute) or inside(part) for part in parts)
-        case ast.IfExp(body=one, orelse=other):
-            return inside(one) or inside(other)
-        case ast.BinOp(left=one, right=other):
-            return inside(one) and inside(other)
-        case ast.Attribute(attr=attribute):
-            return attribute in _NUMBERS
-        case ast.UnaryOp(operand=inner):
-            return inside(inner)
-        case ast.Subscript(value=ast.Attribute(attr="shape")):
-            return True
-        case ast.Call(func=ast.Name(id="len" | "int" | "float")):
-            return True
-        case ast.Call(func=ast.Name(id="min" | "max" | "abs" | "round"), args=args):
-            return all(map(inside, args))
-        case ast.Call(func=ast.Attribute(attr="psum" | "pmean"), args=[first, *_]):
-            return inside(first)
-        case ast.Call(keywords=keywords, func=ast.Name(id="dict")):
-            return any(
-                isinstance(keyword.value, ast.Attribute) or inside(keyword.value)
-                for keyword in keywords
-            )
-        case ast.Name(id=name):
-            given = (*assigned_values(function, name), *_listed(function, name))
-            return name in _counted(function) or any(map(inside, given))
-    return False
-
-
-def _listed(function: ast.AST, name: str) -> list[ast.expr]:
-    """Returns what a loop over a written tuple or list gives to a name."""
-    return [
-        item
-        for loop in ast.walk(function)
-        if isinstance(loop, ast.For) and getattr(loop.target, "id", "") == name
-        for item in getattr(loop.iter, "elts", ())
-    ]
-
-
-def _counted(function: ast.AST) -> set[str]:
-    """Returns the names that a function counts with, or that are numbers by default."""
-    loops = [part for part in ast.walk(function) if isinstance(part, ast.For)]
-    found = {
-        part.id
-        for loop in loops
-        if isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) in ("range", "enumerate")
-        for part in (getattr(loop.target, "elts", None) or [loop.target])[:1]
-        if isinstance(part, ast.Name)
-    }
-    is_function = isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-    known = defaults(function.args) if is_function else {}  # type: ignore[attr-defined]
-    return found | {
-        name
-        for name, default in known.items()
-        if isinstance(default, ast.Constant) and type(default.value) in (int, float)
-    }
 
 
 def may_be_number(use: Use, position: int) -> bool:

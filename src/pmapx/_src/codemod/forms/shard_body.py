@@ -143,13 +143,9 @@ def _is_named_for_the_map(use: Use, node: ast.FunctionDef) -> bool:
     statement = module.statement(call)
     end = statement.end_lineno or 0
     # ``step = jax.pmap(step)``: what is read below is the map.
-    is_bound_again = any(not _is_load(n) and statement.lineno <= n.lineno <= end for n in names)
-    read = [n for n in names if _is_load(n) and (not is_bound_again or n.lineno <= end)]
-    return len(read) == 1
-
-
-def _is_load(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Load)
+    read = [n for n in names if isinstance(n.ctx, ast.Load)]
+    is_bound_again = any(n not in read and statement.lineno <= n.lineno <= end for n in names)
+    return sum(not is_bound_again or n.lineno <= end for n in read) == 1
 
 
 # Texts

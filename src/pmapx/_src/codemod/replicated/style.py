@@ -122,7 +122,10 @@ def restyle(
         if evidence.has_run and done.stays:
             # The source alone may show more: a state but for some of its fields.
             alone = restyled(Evidence())
-            done = max(done, alone, key=lambda each: sum(map(len, each.replicated.values())))
+            if _size(alone) > _size(done):
+                gained = {gain.site for gain in alone.gains}
+                kept = tuple(each for each in done.stays if each.site not in gained)
+                return dataclasses.replace(alone, stays=kept)
         return done
     except RecursionError:
         maps = Maps(modules, evidence)
@@ -216,6 +219,10 @@ def _decided(
         # The maps keep what the last reading showed of their calls.
         flow.follow()
     return flow, decided
+
+
+def _size(done: Restyled) -> int:
+    return sum(map(len, done.replicated.values()))
 
 
 def _parameters(function: ast.AST) -> list[ast.arg]:
