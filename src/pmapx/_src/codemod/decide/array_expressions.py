@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Set
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import defaults
 from pmapx._src.analysis.values import Named
-from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
+from pmapx._src.codemod.decide.assigned_values import assignments, block_of
 
 _MODULES = ("jax.numpy.", "jax.random.", "jax.nn.", "numpy.")
 # What these modules have that returns several arrays, a number, a type or a function.
@@ -178,14 +179,17 @@ def _binds(node: ast.AST, name: str) -> bool:
     return bound == name
 
 
-def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
+def is_number(node: ast.expr, function: ast.AST) -> bool:
     """Returns whether an expression may be a number of Python's, or hold one."""
+    return _holds_number(node, _numbers(function))
+
+
+def _holds_number(node: ast.expr, names: Set[str]) -> bool:
+    """Returns whether an expression may be or hold a number, if these names do."""
 
     def inside(part: ast.expr) -> bool:
-        return is_number(part, function, depth + 1)
+        return _holds_number(part, names)
 
-    if depth > 12:
-        return False
     match node:
         case ast.Constant(value=value):
             return isinstance(value, (int, float, complex))
@@ -216,19 +220,28 @@ def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
                 for keyword in keywords
             )
         case ast.Name(id=name):
-            given = (*assigned_values(function, name), *_listed(function, name))
-            return name in _counted(function) or any(map(inside, given))
+            return name in names
     return False
 
 
-def _listed(function: ast.AST, name: str) -> list[ast.expr]:
-    """Returns what a loop over a written tuple or list gives to a name."""
-    return [
-        item
-        for loop in ast.walk(function)
-        if isinstance(loop, ast.For) and getattr(loop.target, "id", "") == name
-        for item in getattr(loop.iter, "elts", ())
-    ]
+@functools.lru_cache(maxsize=64)
+def _numbers(function: ast.AST) -> Set[str]:
+    """Returns the names of a function that may be numbers: the least set that its values allow."""
+    given = {**assignments(function)}
+    for loop in ast.walk(function):
+        if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
+            listed = getattr(loop.iter, "elts", ())
+            given[loop.target.id] = [*given.get(loop.target.id, ()), *listed]
+    found = _counted(function)
+    while True:
+        more = {
+            name
+            for name, values in given.items()
+            if name not in found and any(_holds_number(value, found) for value in values)
+        }
+        if not more:
+            return found
+        found |= more
 
 
 def _counted(function: ast.AST) -> set[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.definitions import LOOPS
 from pmapx._src.analysis.module import Module
@@ -25,19 +26,32 @@ def is_in_loop(module: Module, node: ast.AST) -> bool:
     return False
 
 
-def assigned_values(block: ast.AST, name: str) -> Iterator[ast.expr]:
-    """Gives the values that assignments in a block give to a name; of a tuple, its part or all."""
+def assigned_values(block: ast.AST, name: str) -> Sequence[ast.expr]:
+    """Returns the values that assignments in a block give to a name."""
+    return assignments(block).get(name, ())
+
+
+@functools.lru_cache(maxsize=64)
+def assignments(block: ast.AST) -> Mapping[str, Sequence[ast.expr]]:
+    """Returns the values that assignments in a block give to names; of a tuple, its part or all."""
+    found: dict[str, list[ast.expr]] = {}
     for node in ast.walk(block):
         for target in node.targets if isinstance(node, ast.Assign) else ():
             assert isinstance(node, ast.Assign)
-            if isinstance(target, ast.Name) and target.id == name:
-                yield node.value
+            if isinstance(target, ast.Name):
+                found.setdefault(target.id, []).append(node.value)
             elif isinstance(target, ast.Tuple):
-                names = [getattr(part, "id", "") for part in target.elts]
-                value = node.value
-                is_same = isinstance(value, ast.Tuple) and len(value.elts) == len(names)
-                if name in names:
-                    yield value.elts[names.index(name)] if is_same else value  # type: ignore[attr-defined]
+                parts = node.value.elts if isinstance(node.value, ast.Tuple) else []
+                is_same = len(parts) == len(target.elts)
+                values = parts if is_same else [node.value] * len(target.elts)
+                # The first of a name, as ``_, _ = f()`` has several.
+                named: dict[str, ast.expr] = {}
+                for part, value in zip(target.elts, values, strict=True):
+                    if isinstance(part, ast.Name):
+                        named.setdefault(part.id, value)
+                for name, value in named.items():
+                    found.setdefault(name, []).append(value)
+    return found
 
 
 def is_changed_in_place(module: Module, call: ast.Call) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
 
 from pmapx._src.analysis import known_names
@@ -143,6 +144,7 @@ def _parts(function: ast.AST) -> list[ast.AST]:
     return found
 
 
+@functools.lru_cache(maxsize=64)
 def _bound(function: ast.AST) -> set[str]:
     parts = _parts(function)
     names = {p.id for p in parts if isinstance(p, ast.Name) and isinstance(p.ctx, ast.Store)}
