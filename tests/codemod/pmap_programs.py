@@ -48,6 +48,44 @@ f = jax.pmap(
 RESULT = f(ROWS)
 """,
     "scalars_returned": "f = jax.pmap(lambda x: (1, 2.5, x[0], None))\nRESULT = f(ROWS)\n",
+    "decorators_with_static_arguments": '''
+class Base:
+    scale = 3
+
+    def scaled(self, x):
+        return x * self.scale
+
+class Sampler(Base):
+    @functools.partial(jax.pmap, static_broadcasted_argnums=(0,))
+    def draw(self, key):
+        """Draws a sample."""
+        # The key of a device.
+        text = """several
+    lines"""
+        return jax.random.normal(key, (len(text), self.scale))
+
+    @functools.partial(jax.pmap, static_broadcasted_argnums=0)
+    def scaled(self, x):
+        return super().scaled(x) + 1
+
+@functools.partial(jax.pmap, axis_name="i", static_broadcasted_argnums=1)
+def split(key, count, salt=7):
+    def per_device(key):
+        return jax.random.fold_in(key, salt)
+
+    return tuple(jax.random.split(per_device(key), count))
+
+@functools.partial(jax.pmap, axis_name="i", static_broadcasted_argnums=(1,))
+def changed(x, power):
+    power = power + 1
+    return jax.lax.pmean(x**power, "i")
+
+@functools.partial(jax.pmap, static_broadcasted_argnums=(1,))
+def times(mesh, by): return mesh * by
+
+KEYS = jax.random.split(jax.random.PRNGKey(0), 8)
+RESULT = Sampler().draw(KEYS), Sampler().scaled(ROWS), split(KEYS, 3), changed(ROWS, 2), times(W, 4)
+''',
     "static": """
 f = jax.pmap(lambda how, x, n: getattr(jnp, how)(x) * n, static_broadcasted_argnums=(0, 2))
 RESULT = f("sin", ROWS, 3), f("cos", ROWS, 2)

@@ -529,18 +529,19 @@ SIZED = {
         "@functools.partial(jax.pmap, axis_name='i', donate_argnums=0)\ndef g(x): return x + 1\n",
         """\
         @functools.partial(jax.jit, donate_argnums=0)
-        @lambda function: lambda x: jax.shard_map(
-            function,
-            mesh=jax.make_mesh(
-                (len(x),), ('i',), axis_types=(jax.sharding.AxisType.Auto,)
-            ),
-            in_specs=jax.P('i'),
-            out_specs=jax.P('i'),
-            check_vma=False,
-        )(x)
         def g(x):
-            x = x[0]
-            return (x + 1)[None]
+            mesh = jax.make_mesh(
+                (len(x),), ('i',), axis_types=(jax.sharding.AxisType.Auto,)
+            )
+
+            @jax.shard_map(
+                mesh=mesh, in_specs=jax.P('i'), out_specs=jax.P('i'), check_vma=False
+            )
+            def per_device(x):
+                x = x[0]
+                return (x + 1)[None]
+
+            return per_device(x)
         """,
     ),
     "a map that takes its function's name": (
@@ -601,6 +602,62 @@ def test_a_mesh_has_as_many_devices_as_there_are_shards_where_these_may_be_fewer
     before, expected = SIZED[case]
     after = rewritten(tmp_path, f"import functools\nimport jax\n{before}")[0].decode()
     assert after.endswith(textwrap.dedent(expected.replace(COUNTED, "        " + COUNTED)))
+
+
+STATIC_DECORATOR = """\
+import jax
+from functools import partial
+N = jax.device_count()
+mesh = N
+class Sampler:
+    @partial(jax.pmap, static_broadcasted_argnums=(0,))
+    def draw(self, key):
+        \'\'\'Draws.\'\'\'
+        {first}
+        noise = jax.random.normal(key, (self.many, 3, self.width), dtype="f4")
+        # Of one device.
+        return noise + 1
+"""
+
+
+def test_a_decorated_function_with_static_arguments_has_its_body_in_an_inner_function(tmp_path):
+    after = rewritten(tmp_path, STATIC_DECORATOR.format(first="key = key + 0"))[0].decode()
+    assert after.endswith(
+        textwrap.dedent(
+            """\
+            class Sampler:
+                @partial(jax.jit, static_argnums=(0,))
+                def draw(self, key):
+                    \'\'\'Draws.\'\'\'
+
+                    @jax.shard_map(
+                        mesh=devices_mesh,
+                        in_specs=jax.P("devices"),
+                        out_specs=jax.P("devices"),
+                        check_vma=False,
+                    )
+                    def per_device(key):
+                        key = key[0]
+                        key = key + 0
+                        noise = jax.random.normal(
+                            key, (self.many, 3, self.width), dtype="f4"
+                        )
+                        # Of one device.
+                        return (noise + 1)[None]
+
+                    return per_device(key)
+            """
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["self = self.copy()", "import os", "super().draw(key)", "global total", "names = locals()"],
+)
+def test_a_body_that_means_something_else_in_an_inner_function_stays(tmp_path, first):
+    after = rewritten(tmp_path, STATIC_DECORATOR.format(first=first))[0].decode()
+    assert "@lambda function: lambda self, key: jax.shard_map(" in after
 
 
 def test_calls_fill_their_lines_where_those_of_the_file_do(tmp_path):

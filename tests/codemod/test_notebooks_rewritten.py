@@ -52,7 +52,7 @@ def test_cells_keep_their_magics_titles_and_broken_neighbours(tmp_path):
     assert train.endswith(
         "%time state, metrics = step(STATE, ROWS)\n" + train.split("\n")[-2] + "\n"
     )
-    assert mapped.startswith("%%time\n@jax.jit\n@lambda function: lambda x: jax.shard_map(\n")
+    assert mapped.startswith("%%time\n@jax.jit\ndef f(x):\n    mesh = jax.make_mesh(\n")
     assert broken == CELLS[3]
     assert last == CELLS[4]
 

@@ -8,6 +8,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 
+from pmapx._src.codemod.forms.shard_map_decorator import PER_DEVICE
 from pmapx._src.codemod.report.side_by_side import aligned
 from pmapx._src.source.files import first_line
 
@@ -77,8 +78,13 @@ def _outermost_new(lines: Sequence[str], known: set[str]) -> Iterator[Definition
         return
     while waiting:
         node = waiting.pop()
-        if isinstance(node, Definition) and node.name not in known:
+        if isinstance(node, Definition) and node.name not in known and not is_moved_body(node.name):
             yield node
         else:
             children = ast.iter_child_nodes(node)
             waiting += [child for child in children if not isinstance(child, ast.expr)]
+
+
+def is_moved_body(name: str) -> bool:
+    """Returns whether a function is the body of one that was there before."""
+    return name.startswith(PER_DEVICE)

@@ -7,7 +7,7 @@ import collections
 import functools
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pmapx._src.analysis import syntax
 from pmapx._src.codemod.text.call_tokens import needs_parentheses
@@ -29,6 +29,8 @@ class Editor:
         self.edits: list[Edit] = []
         # Names that edits bind.
         self.new_names: set[str] = set()
+        # What moves code that other edits may still change.
+        self.last: list[Callable[[], None]] = []
 
     def text(self, place: Place) -> str:
         r"""Returns the text at a place, as edited so far, with ``\n`` at the end of lines."""

@@ -235,6 +235,8 @@ def _changed(
         change.write(editor)
     meshes.write(editor)
     outer_calls.lay_out(module, editor)
+    for move in editor.last:
+        move()
     names = dict(meshes.imported)
     if holder is not None:
         names |= {holder.function(module, name, manner): name for name in used}
