@@ -236,12 +236,11 @@ def _show_diff(fixed: list[FixedFile], color: bool | None) -> bool:
 
 
 def _write(fixed: list[FixedFile]) -> None:
+    from pmapx._src.source.rewriting.change import write
+
     for file in fixed:
-        try:
-            atomic_write.write(file.path, file.after, expected=file.before)
-        except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise CommandError(f"cannot write {file.path}: {why}") from None
+        if why := write(file):
+            raise CommandError(f"cannot write {file.path}: {why}")
     findings = counted(sum(len(file.fixed) for file in fixed), "finding")
     click.echo(f"Fixed {findings} in {counted(len(fixed), 'file')}.", err=True)
 

@@ -249,14 +249,10 @@ def _verify(
 
 def _write(done: Migration) -> dict[str, str]:
     """Writes the changed files; returns the reason for each that could not be written."""
+    from pmapx._src.source.rewriting.change import write
+
     _warn_before_writing([file.path for file in done.changed])
-    failed = {}
-    for file in done.changed:
-        try:
-            atomic_write.write(file.path, file.after, expected=file.before)
-        except OSError as error:
-            failed[file.path] = (error.strerror or str(error)).lower()
-    return failed
+    return {file.path: why for file in done.changed if (why := write(file))}
 
 
 def _write_report(page: str, done: Migration, **outcome: Any) -> None:

@@ -6,6 +6,8 @@ import operator
 import os
 from collections.abc import Iterator, Sequence
 
+from pmapx._src.source.command_error import reason
+
 SUFFIXES = (".py", ".pyi", ".ipynb")
 NEVER = frozenset(
     {
@@ -53,7 +55,7 @@ def _walk(
     try:
         entries = sorted(os.scandir(folder), key=operator.attrgetter("name"))
     except OSError as error:
-        yield Unreadable(folder, _reason(error)), ""
+        yield Unreadable(folder, reason(error)), ""
         return
     folders = []
     for entry in entries:
@@ -71,7 +73,7 @@ def _walk(
                 if _is_inside(real, roots):
                     yield entry.path, real
         except OSError as error:
-            yield Unreadable(entry.path, _reason(error)), ""
+            yield Unreadable(entry.path, reason(error)), ""
     for entry in folders:
         yield from _walk(entry.path, real_folder + os.sep + entry.name, roots, exclude)
 
@@ -100,7 +102,3 @@ def _is_inside(real: str, roots: Sequence[str]) -> bool:
     return os.path.isfile(real) and any(
         real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in roots
     )
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from pmapx._src.distributed import launcher
+from pmapx._src.source.command_error import reason
 from pmapx._src.watch import command
 from pmapx._src.watch.tree_copies import CannotRunError, TreeCopy, copy_beside
 
 # Virtual devices on a machine with a CPU only.
 DEVICES = 8
-_FORCED = "--xla_force_host_platform_device_count"
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 # The end of the output that is kept, in bytes.
 _MOST_OUTPUT = 1 << 20
@@ -128,8 +128,7 @@ class Command:
                     progress=self.progress and functools.partial(self.progress, step),
                 )
             except OSError as error:
-                why = (error.strerror or str(error)).lower()
-                raise CannotRunError(f"cannot run {words[0]}: {why}") from None
+                raise CannotRunError(f"cannot run {words[0]}: {reason(error)}") from None
             seconds = time.monotonic() - started
             # The user knows the tree, not its copy.
             output = _end(log).replace(str(copy.path), str(copy.root))
@@ -192,7 +191,7 @@ def default_devices(env: Mapping[str, str]) -> int | None:
     >>> default_devices({"JAX_PLATFORMS": "cpu"})
     8
     """
-    if _FORCED in env.get("XLA_FLAGS", ""):
+    if launcher.DEVICES_FLAG in env.get("XLA_FLAGS", ""):
         return None
     platforms = env.get("JAX_PLATFORMS", "")
     if not platforms:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pmapx._src.source.command_error import CommandError
+from pmapx._src.source.command_error import CommandError, reason
 
 # The size up to which a file is copied, and the size of all copies.
 SMALL = 64 << 20
@@ -95,8 +95,8 @@ def copy_beside(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> Tree
     try:
         return TreeCopy(root, copy, copy_tree(root, copy, changed))
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise CannotRunError(f"cannot copy {root} to run the command in: {why}") from None
+        why = f"cannot copy {root} to run the command in: {reason(error)}"
+        raise CannotRunError(why) from None
 
 
 def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> dict[Path, tuple[int, int]]:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import stat
 
-from pmapx._src.source.command_error import CommandError
+from pmapx._src.source.command_error import CommandError, reason
 
 
 class UnwritableError(CommandError):
@@ -39,8 +39,7 @@ def write_output(path: str, text: str) -> None:
         else:
             write(path, data)
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise UnwritableError(f"cannot write {path}: {why}") from None
+        raise UnwritableError(f"cannot write {path}: {reason(error)}") from None
 
 
 def write(path: str, data: bytes, *, expected: bytes | None = None) -> None:
