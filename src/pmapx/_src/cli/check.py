@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pmapx._src.audit.report.formatting import counted
 from pmapx._src.cli._terminal import (
     Progress,
     check_paths,
@@ -24,6 +23,7 @@ from pmapx._src.cli._terminal import (
 from pmapx._src.lint import settings
 from pmapx._src.lint.check import Report, check, check_text
 from pmapx._src.lint.formats import FORMATS, render
+from pmapx._src.pages.formatting import counted
 from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.location import Confidence
 from pmapx._src.source.rewriting import atomic_write

@@ -9,11 +9,16 @@ from collections.abc import Iterator, Sequence
 from pmapx._src.source.command_error import reason
 
 SUFFIXES = (".py", ".pyi", ".ipynb")
-NEVER = frozenset(
+# Folders without code of the program: histories and caches, and what is installed.
+CACHES = frozenset(
     {
-        "__pycache__", "__pypackages__", "node_modules", "site-packages", "venv",
-        ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox", ".pytest_cache",
-        ".ruff_cache", ".svn", ".tox", ".venv",
+        ".git", ".hg", ".svn", "__pycache__", ".hypothesis", ".ipynb_checkpoints", ".mypy_cache",
+        ".pytest_cache", ".ruff_cache",
+    }
+)  # fmt: skip
+ENVIRONMENTS = frozenset(
+    {
+        "__pypackages__", "node_modules", "site-packages", "venv", ".venv", ".tox", ".nox", ".eggs",
     }
 )  # fmt: skip
 
@@ -66,7 +71,7 @@ def _walk(
             if is_named and entry.is_file(follow_symlinks=False):
                 yield entry.path, real_folder + os.sep + entry.name
             elif entry.is_dir(follow_symlinks=False):
-                if entry.name not in NEVER and not os.path.exists(f"{entry.path}/pyvenv.cfg"):
+                if entry.name not in CACHES and not is_environment(entry.path, entry.name):
                     folders.append(entry)
             elif is_named and entry.is_symlink():
                 real = os.path.realpath(entry.path)
@@ -76,6 +81,11 @@ def _walk(
             yield Unreadable(entry.path, reason(error)), ""
     for entry in folders:
         yield from _walk(entry.path, real_folder + os.sep + entry.name, roots, exclude)
+
+
+def is_environment(path: str, name: str) -> bool:
+    """Returns whether a folder has installed packages."""
+    return name in ENVIRONMENTS or os.path.exists(os.path.join(path, "pyvenv.cfg"))
 
 
 def is_excluded(path: str, name: str, exclude: Sequence[str]) -> bool:

@@ -12,17 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pmapx._src.source.command_error import CommandError, reason
+from pmapx._src.source.discovery import CACHES, is_environment
 
 # The size up to which a file is copied, and the size of all copies.
 SMALL = 64 << 20
 MOST_COPIED = 1 << 30
-_LEFT_OUT = frozenset(
-    {
-        ".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache",
-        ".hypothesis", ".ipynb_checkpoints",
-    }
-)  # fmt: skip
-_LINKED = frozenset({"node_modules", "site-packages", "venv", ".venv", ".tox", ".nox", ".eggs"})
 
 
 class CannotRunError(CommandError):
@@ -113,12 +107,12 @@ def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> dict[Pat
         here.mkdir(parents=True, exist_ok=True)
         for name in list(folders):
             path = Path(folder, name)
-            if name in _LEFT_OUT:
+            if name in CACHES:
                 folders.remove(name)
             elif path.is_symlink():
                 folders.remove(name)
                 _link(path, here / name, root, into)
-            elif name in _LINKED or (path / "pyvenv.cfg").exists() or _holds(path, into):
+            elif is_environment(str(path), name) or _holds(path, into):
                 folders.remove(name)
                 if not _holds(path, into):
                     (here / name).symlink_to(path)
