@@ -17,7 +17,7 @@ from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.request import Request
 from pmapx._src.audit.topology import names
 from pmapx._src.cli._command_line import checked_topologies, checked_topology, devices_option
-from pmapx._src.cli._terminal import next_step
+from pmapx._src.cli._terminal import format_option, next_step
 from pmapx._src.lint.formats.as_github import annotation
 from pmapx._src.pages.formatting import counted, is_part, place
 from pmapx._src.source.command_error import CommandError
@@ -90,12 +90,8 @@ def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[C
     metavar="X",
     help="The relative growth that --compare accepts.",
 )
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["text", "github"]),
-    default="text",
-    show_default=True,
+@format_option(
+    *("text", "github"),
     help="github also prints findings as GitHub annotations, on standard output.",
 )
 @click.option("--quiet", is_flag=True, help="Print no report.")

@@ -18,6 +18,7 @@ from pmapx._src.cli._terminal import (
     colored_diff,
     echo,
     exclude_option,
+    format_option,
     next_step,
 )
 from pmapx._src.lint import settings
@@ -38,14 +39,7 @@ _BASELINE_ALONE = "--write-baseline cannot be combined with --fix, --diff or sta
 
 @click.command("check", short_help="Find uses of pmap, and what breaks on today's JAX.")
 @click.argument("paths", nargs=-1, type=click.Path(), metavar="PATH...")
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
+@format_option(*FORMATS)
 @click.option(
     "--select", multiple=True, metavar="CODE", help="Only these codes; PMX51 selects all PMX51x."
 )

@@ -7,7 +7,14 @@ import os
 import click
 
 from pmapx._src.cli._command_line import WithCommandLine, verify_options
-from pmapx._src.cli._terminal import Progress, color_option, echo, exclude_option, next_step
+from pmapx._src.cli._terminal import (
+    Progress,
+    color_option,
+    echo,
+    exclude_option,
+    format_option,
+    next_step,
+)
 from pmapx._src.pages import formatting
 from pmapx._src.source.command_error import CommandError
 from pmapx._src.verify.compare.compare_arrays import Tolerance
@@ -37,14 +44,7 @@ _COLORS = {VERIFIED: "green", DIFFERENT: "red", UNVERIFIED: "yellow"}
 @click.option("--after", required=True, type=DIRECTORY, metavar="DIR", help="The migrated code.")
 @verify_options
 @exclude_option
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
+@format_option("text", "json")
 @color_option
 @click.pass_context
 def command(

@@ -33,18 +33,17 @@ def devices_of(topology: str) -> tuple[jax.Device, ...]:
     return _devices(parse(topology))
 
 
-def check(topology: str) -> int:
-    """Raises an error if there is no such topology, or no compiler for it; returns its devices.
+def check(topology: Topology) -> None:
+    """Raises an error if there is no such topology, or no compiler for it.
 
     A GPU is not touched, so that the program finds it free.
     """
-    known = parse(topology)
-    if known.family != "gpu":
-        return len(_devices(known))
+    if topology.family != "gpu":
+        _devices(topology)
+        return
     plugins = importlib.metadata.entry_points(group="jax_plugins")
     if not any("cuda" in plugin.name for plugin in plugins):
-        raise errors.NoCompiler(known.name, "JAX's CUDA plugin", "pip install 'jax[cuda12]'")
-    return math.prod(known.shape)
+        raise errors.NoCompiler(topology.name, "JAX's CUDA plugin", "pip install 'jax[cuda12]'")
 
 
 @functools.lru_cache(maxsize=64)
