@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import inspect
 import math
 import os
 import time
@@ -276,12 +275,7 @@ def output_paths(result: Any) -> list[str]:
 
 def definition(fun: Any) -> str | None:
     """Returns where a function is defined, as ``file.py:12``; None for one not in Python."""
-    fun = inspect.unwrap(fun)
-    while hasattr(fun, "func") or hasattr(fun, "__func__"):  # A partial, or a method.
-        fun = inspect.unwrap(fun.func if hasattr(fun, "func") else fun.__func__)
-    code = getattr(fun, "__code__", None)
-    if code is None and callable(fun):
-        code = getattr(type(fun).__call__, "__code__", None)
+    code = describe.code_of(fun)
     return f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno}" if code else None
 
 

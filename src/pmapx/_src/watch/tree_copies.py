@@ -74,11 +74,7 @@ def tree_around_paths(paths: Sequence[str]) -> Path:
 
 
 def copy_beside(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> TreeCopy:
-    """Copies a tree into an empty folder, with links to what is next to the tree.
-
-    Raises:
-      CannotRunError: if it cannot be copied.
-    """
+    """Copies a tree into an empty folder, with links to what is next to the tree."""
     root = Path(os.path.realpath(root))
     folder.mkdir(parents=True)
     with contextlib.suppress(OSError):  # Not every folder above can be listed.

@@ -100,11 +100,7 @@ class Comparison:
 
 
 def read(path: str | os.PathLike[str]) -> AuditReport:
-    """Reads a baseline, as ``to_json`` writes a report.
-
-    Raises:
-      ValueError: if the file is not one.
-    """
+    """Reads a baseline, as ``to_json`` writes a report; raises ValueError if the file is none."""
     try:
         with open(path, encoding="utf-8") as file:
             return AuditReport.from_dict(json.load(file))

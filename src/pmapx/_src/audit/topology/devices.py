@@ -20,12 +20,9 @@ from pmapx._src.audit.topology.names import FAMILIES, Topology, names_of, parse
 
 
 def devices_of(topology: str) -> tuple[jax.Device, ...]:
-    """Returns the devices of a topology: to lower and compile for, not to run on.
+    """Returns the devices of a topology, by its name: to lower and compile for, not to run on.
 
-    Args:
-      topology: ``v5e:16x16`` and the like for a slice of TPUs (v4, v5e, v5p, v6e, tpu7x),
-        ``4x v5e:16x16`` for several slices, ``cpu:64`` for virtual CPU devices, ``gpu:2x8`` for
-        machines of GPUs such as this one has.
+    ``cpu:64`` has virtual CPU devices, ``gpu:2x8`` machines of GPUs such as this one has.
 
     >>> len(devices_of("cpu:1"))
     1

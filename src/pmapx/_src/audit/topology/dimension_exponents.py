@@ -70,11 +70,7 @@ class Exponents:
 
 
 class Walk:
-    """A walk through a jaxpr that relates the dimensions of its values.
-
-    Args:
-      axis: the mesh axis that grows.
-    """
+    """A walk through a jaxpr that relates the dimensions of its values; a mesh axis grows."""
 
     def __init__(self, axis: Any) -> None:
         self.axis = axis

@@ -58,9 +58,7 @@ def applied(data: bytes, edits: Iterable[Edit]) -> bytes:
     >>> applied(b"a = f(b)\r\n", [Edit(1, 4, 1, 6), Edit(1, 7, 1, 8, "\n")])
     b'a = b\r\n\r\n'
 
-    Raises:
-      ValueError: if two edits overlap.
-      UnicodeEncodeError: if a new text has no place in the file's encoding.
+    Raises ValueError if two edits overlap, UnicodeEncodeError if the encoding lacks a character.
     """
     encoding, text = decoded(data)
     newline = line_end(text)

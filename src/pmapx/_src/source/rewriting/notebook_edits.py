@@ -18,12 +18,7 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 def applied(source: Source, data: bytes, edits: Iterable[Edit]) -> bytes:
-    """Returns a file with its edits; of a notebook only the code of its cells changes.
-
-    Raises:
-      ValueError: if two edits overlap.
-      UnicodeEncodeError: if a new text has no place in the file's encoding.
-    """
+    """Returns a file with its edits; of a notebook only the code of its cells changes."""
     if not source.cells:
         return spans.applied(data, edits)
     changed: dict[int, tuple[str, str]] = {}

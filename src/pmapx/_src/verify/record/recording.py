@@ -334,18 +334,8 @@ def code_digest(fun: Callable[..., Any]) -> str:
     >>> code_digest(functools.partial(int, base=2))
     ''
     """
-    inner: Any = fun
-    for _ in range(20):
-        if isinstance(inner, functools.partial):
-            inner = inner.func
-        elif isinstance(inner, types.MethodType):
-            inner = inner.__func__
-        elif hasattr(inner, "__wrapped__"):
-            inner = inner.__wrapped__
-        else:
-            break
-    code = getattr(inner, "__code__", None)
-    if not isinstance(code, types.CodeType):
+    code = describe.code_of(fun)
+    if code is None:
         return ""
     return hashlib.blake2b(_text(code).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
