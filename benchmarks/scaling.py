@@ -27,10 +27,10 @@ from jax.sharding import PartitionSpec as P
 from turns import markdown, parser_of
 
 import pmapx
-from pmapx._src.audit.report.formatting import in_bytes
 from pmapx._src.audit.report.scaling_table import Point, growth_of
 from pmapx._src.audit.topology.compile_for import compile_for, point_of
 from pmapx._src.audit.topology.names import topology_of
+from pmapx._src.pages.formatting import in_bytes
 
 COUNTS = (8, 64, 256, 1024, 4096)
 LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH, BATCH = 4, 256, 4, 4096, 128, 8

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pmapx._src.codemod.migration import migrate
-from pmapx._src.source.rewriting.atomic_write import UnwritableError
+from pmapx._src.source.command_error import CommandError
 from virtual_devices import xla_flags
 
 SRC = Path(__file__).parents[2] / "src"
@@ -191,7 +191,7 @@ def test_a_module_with_a_pmap_of_its_own_needs_no_import(project):
     ],
 )
 def test_a_module_that_cannot_be_imported_is_refused_with_the_fix(project, files, helpers, message):
-    with pytest.raises(UnwritableError, match=message):
+    with pytest.raises(CommandError, match=message):
         project(files, helpers)
 
 

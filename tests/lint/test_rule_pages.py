@@ -4,10 +4,11 @@ import re
 
 import pytest
 
-from pmapx._src.lint.rules import SECTIONS, all_rules
+from pmapx._src.lint.rules import all_rules
 from reading import codes
 
 RULES = all_rules()
+SECTIONS = ("What", "Why", "Before", "After", "Safety", "Guide")
 BLOCK = re.compile(r"\*\*(Before|After)\*\*\n\n```python\n(.*?)```", re.DOTALL)
 
 

@@ -6,6 +6,7 @@ from pmapx._src.analysis.values import Confidence
 from pmapx._src.lint import settings
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import all_rules, selected
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.location import Place
 from reading import codes, findings
 
@@ -80,7 +81,7 @@ def test_per_file_ignores(tmp_path):
     ],
 )
 def test_a_mistake_in_the_file_is_one_line(tmp_path, text, words):
-    with pytest.raises(settings.SettingsError, match=words) as caught:
+    with pytest.raises(CommandError, match=words) as caught:
         write(tmp_path, text)
     assert "\n" not in str(caught.value)
 
@@ -95,7 +96,7 @@ def test_a_mistake_in_the_file_is_one_line(tmp_path, text, words):
     ],
 )
 def test_a_wrong_setting_is_named(table, words):
-    with pytest.raises(settings.SettingsError, match=words):
+    with pytest.raises(CommandError, match=words):
         settings.make(table)
 
 

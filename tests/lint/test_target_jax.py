@@ -13,6 +13,7 @@ from pmapx._src.analysis.project import Project
 from pmapx._src.lint import settings
 from pmapx._src.lint.fixing import fix_file
 from pmapx._src.lint.rules.removed.removed_names import SINCE
+from pmapx._src.source.command_error import CommandError
 from reading import codes, findings
 
 INSTALLED = tuple(map(int, jax.__version__.split(".")[:3]))
@@ -59,7 +60,7 @@ def test_the_target_is_a_setting_of_the_project(tmp_path):
 
 @pytest.mark.parametrize("wrong", ["new", "0", "0.x", "", "0.7.2", 0.12])
 def test_a_target_that_is_not_a_jax_release_from_0_8_on_is_rejected(wrong):
-    with pytest.raises(settings.SettingsError, match="target-jax is"):
+    with pytest.raises(CommandError, match="target-jax is"):
         settings.make({"target-jax": wrong})
 
 

@@ -22,7 +22,7 @@ def test_data_comes_back_as_it_was():
 
 
 def test_a_page_allows_its_own_script_and_style_and_nothing_else():
-    page = shell.render(shell.Page("<b>", data={"names": HOSTILE}))
+    page = shell.render("<b>", {"names": HOSTILE})
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
@@ -45,4 +45,4 @@ def test_files_of_a_page_do_not_end_its_elements():
 
 def test_a_block_with_a_name_that_is_markup_is_refused():
     with pytest.raises(ValueError, match="name of a block"):
-        shell.render(shell.Page("x", data={'"><script>': 1}))
+        shell.render("x", {'"><script>': 1})

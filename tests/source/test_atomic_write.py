@@ -5,6 +5,7 @@ import stat
 
 import pytest
 
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.rewriting import atomic_write
 
 
@@ -32,16 +33,16 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "out.html"
     path.write_text("old")
     monkeypatch.setattr(atomic_write.os, "replace", fail)
-    with pytest.raises(atomic_write.UnwritableError, match=r"out\.html: no space left on device"):
+    with pytest.raises(CommandError, match=r"out\.html: no space left on device"):
         atomic_write.write_output(str(path), "new")
     assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["out.html"])
 
 
 @pytest.mark.parametrize("where", ["missing/out.html", "."])
 def test_a_place_that_cannot_be_written_is_known_before(tmp_path, where):
-    with pytest.raises(atomic_write.UnwritableError, match="cannot write"):
+    with pytest.raises(CommandError, match="cannot write"):
         atomic_write.check(str(tmp_path / where))
-    with pytest.raises(atomic_write.UnwritableError, match="cannot write"):
+    with pytest.raises(CommandError, match="cannot write"):
         atomic_write.write_output(str(tmp_path / where), "new")
 
 

@@ -101,6 +101,10 @@ class Facts:
         # Calls that were not followed since a budget was spent, by its name: the first of each.
         self.exhausted: dict[str, Place] = {}
 
+    def is_result(self, node: ast.AST, names: frozenset[str]) -> bool:
+        """Returns whether an expression may be the result of one of these functions."""
+        return not names.isdisjoint(self.results.get(node, ()))
+
     def add_call(self, call: Call) -> None:
         """Notes a call; one met again, as in a loop, keeps all that its arguments may be."""
         seen = self.calls.get(call.node)

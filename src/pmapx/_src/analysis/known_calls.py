@@ -221,18 +221,18 @@ def _as_list(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> V
     lists = frozenset(fact for fact in held if isinstance(fact, (Items, Elements)))
     if lists:
         return lists
-    return value(Elements(iterate(frame, node, held)))
+    return value(Elements(iterate(held)))
 
 
 def _zip(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
-    parts = tuple(iterate(frame, node, held) for held in arguments.args)
+    parts = tuple(map(iterate, arguments.args))
     if name == "builtins.enumerate":
         parts = (UNKNOWN, *parts[:1])
     return value(Elements(value(Items(parts))))
 
 
 def _map(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
-    parts = [iterate(frame, node, held) for held in arguments.args[1:]]
+    parts = list(map(iterate, arguments.args[1:]))
     inner = Arguments(parts, {}, [None] * len(parts))
     return value(Elements(call(frame, arguments.get(0, "func"), inner, node)))
 

@@ -150,6 +150,15 @@ class Module:
             return UNKNOWN
         return held
 
+    def binds(self, name: str, full: str) -> bool:
+        """Returns whether a name of the module holds an outside object, and nothing else."""
+        return self.env.find(name) == value(Named(full))
+
+    def call_at(self, place: Place) -> ast.Call | None:
+        """Returns the call of an outside function at a place."""
+        calls = (call for call in self.facts.calls if isinstance(call, ast.Call))
+        return next((call for call in calls if self.place(call) == place), None)
+
     def ways_to_pmap(self) -> set[str]:
         """Returns the module's names that lead to pmap or to what it returned."""
         found = {

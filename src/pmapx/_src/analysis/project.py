@@ -243,7 +243,10 @@ class Project:
             candidates = [path for path in candidates if _is_top(path, importer)]
         if not candidates:
             return None
-        return max(candidates, key=lambda path: len(os.path.commonpath(_absolute(path, importer))))
+        here = os.path.abspath(importer)
+        return max(
+            candidates, key=lambda path: len(os.path.commonpath([os.path.abspath(path), here]))
+        )
 
     def _folder_above(self, importer: str, level: int) -> str:
         folder = os.path.dirname(importer)
@@ -307,7 +310,3 @@ def _is_top(path: str, importer: str) -> bool:
     if os.path.basename(path) == "__init__.py":
         folder = os.path.dirname(folder)
     return os.path.commonpath([folder, os.path.abspath(importer)]) == folder
-
-
-def _absolute(*paths: str) -> list[str]:
-    return [os.path.abspath(path) for path in paths]

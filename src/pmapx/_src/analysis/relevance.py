@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.interpreter import functions
 from pmapx._src.analysis.interpreter.indexing import index_taken
+from pmapx._src.analysis.interpreter.statements import imported
 from pmapx._src.analysis.values import (
     Bound,
     Class,
@@ -284,15 +285,9 @@ class Relevance:
 
     def _around(self, function: Function, text: Text) -> Iterator[tuple[str, Value]]:
         """Yields the names in a function's text that are bound around it or imported in it."""
-        project, path = self._project, function.module.path
         for node in text.imports:
-            for alias in node.names:
-                name = alias.asname or alias.name.partition(".")[0]
-                if isinstance(node, ast.ImportFrom):
-                    origin = node.module or ""
-                    yield name, project.imported_from(path, origin, node.level, alias.name)
-                else:
-                    yield name, project.imported(path, alias.name if alias.asname else name)
+            for _, name, held in imported(function.module, node):
+                yield name, held
         scope: Environment | None = function.around
         while scope is not None:
             if not scope.is_class:
@@ -300,7 +295,7 @@ class Relevance:
                     yield name, scope.names[name]
             for star in scope.star_imports:
                 for name in text.paths.keys() - scope.names.keys():
-                    yield name, project.exported(star, name)
+                    yield name, self._project.exported(star, name)
             scope = scope.around
 
     def _in_project(

@@ -82,6 +82,15 @@ def body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
     return function.body[int(ast.get_docstring(function) is not None) :]
 
 
+def result(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> ast.expr | None:
+    """Returns what a function returns that does nothing else."""
+    if isinstance(function, ast.Lambda):
+        return function.body
+    statements = body(function)
+    only = statements[0] if len(statements) == 1 else None
+    return only.value if isinstance(only, ast.Return) else None
+
+
 def leaf(node: ast.AST) -> str:
     """Returns the last part of a name such as ``jax.pmap``, "" of other expressions."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -11,8 +11,8 @@ from pmapx._src.audit import findings
 from pmapx._src.audit.report.as_text import across
 from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Leaf
 from pmapx._src.audit.report.baseline import Comparison
-from pmapx._src.audit.report.formatting import arrays, place
 from pmapx._src.pages import shell
+from pmapx._src.pages.formatting import arrays, place
 
 DRAWN_DEVICES = 64
 """The most devices that a picture shows by their numbers."""
@@ -21,12 +21,10 @@ DRAWN_DEVICES = 64
 def render(report: AuditReport, comparison: Comparison | None = None) -> str:
     title = f"pmapx audit: {report.command}" if report.command else "pmapx audit"
     return shell.render(
-        shell.Page(
-            title,
-            data={"audit": _content(report) | _compared(comparison)},
-            styles=("shell.css", "audit.css"),
-            scripts=("shell.js", "audit_pictures.js", "audit.js"),
-        )
+        title,
+        {"audit": _content(report) | _compared(comparison)},
+        styles=("shell.css", "audit.css"),
+        scripts=("shell.js", "audit_pictures.js", "audit.js"),
     )
 
 

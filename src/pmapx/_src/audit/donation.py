@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from pmapx._src.audit.report.audit_report import Donation, Leaf
+from pmapx._src.replication import jaxprs
 
 # The last three remove and add pmap's device axis.
 _COPIES = frozenset(
@@ -16,6 +17,8 @@ _COPIES = frozenset(
         "reshape", "broadcast_in_dim",
     }
 )  # fmt: skip
+# The parameters of an equation that runs another program once, such as a jitted one.
+_CALLED = frozenset({"jaxpr", "call_jaxpr"})
 
 
 def donations(
@@ -93,13 +96,10 @@ def only_copies(jaxpr: Any) -> bool:
     >>> [only_copies(jax.make_jaxpr(f)(1.0).jaxpr) for f in (jnp.copy, jnp.sin)]
     [True, False]
     """
-    for eqn in jaxpr.eqns:
-        inner = [eqn.params[name] for name in ("jaxpr", "call_jaxpr") if name in eqn.params]
-        if not inner and eqn.primitive.name not in _COPIES:
-            return False
-        if not all(only_copies(getattr(each, "jaxpr", each)) for each in inner):
-            return False
-    return True
+    return all(
+        eqn.primitive.name in _COPIES or not _CALLED.isdisjoint(eqn.params)
+        for eqn in jaxprs.equations(jaxpr)
+    )
 
 
 def _parts(tree: Any, first: int, depth: int = 2) -> Iterator[tuple[Any, int]]:
@@ -114,6 +114,10 @@ def _parts(tree: Any, first: int, depth: int = 2) -> Iterator[tuple[Any, int]]:
             leaves, first = leaves[child.num_leaves :], first + child.num_leaves
 
 
+def _structure(tree: Any) -> Any:
+    return jax.tree.structure(tree)
+
+
 def _same_type(a: Any, b: Any) -> bool:
     one, other = _aval(a), _aval(b)
     shape, dtype = getattr(one, "shape", ()), getattr(one, "dtype", None)
@@ -123,7 +127,3 @@ def _same_type(a: Any, b: Any) -> bool:
 def _aval(x: Any) -> Any:
     """Returns an array of the host with the dtype that JAX gives it: float32 for float64."""
     return jax.typeof(x) if isinstance(x, np.ndarray) else x
-
-
-def _structure(tree: Any) -> Any:
-    return jax.tree.structure(tree)

@@ -30,6 +30,7 @@ from pmapx._src.audit.topology.compile_for import scaling as scaling_of
 from pmapx._src.audit.topology.growing_arguments import Scale, check_names
 from pmapx._src.audit.topology.names import several
 from pmapx._src.map.cache_info import CacheInfo
+from pmapx._src.map.program_builder import builder_of
 from pmapx._src.mesh import resharding
 from pmapx._src.replication import array_shardings, traced_program
 from pmapx._src.replication.shard_map_body import Origins
@@ -68,9 +69,10 @@ def report_on(
     if f is not None:
         known = [*describe.parameter_names(f), *kwargs]
         check_names(scale, known, describe.function_name(f))
+    is_pmapped = builder_of(f) is not None
     if topology is not None:
         subject = subjects.of_topology(f, args, topology, **options)
-    elif subjects.is_pmapped(f):
+    elif is_pmapped:
         subject = subjects.of_pmapped(f, args, kwargs)
     else:
         subject = subjects.of_jitted(f, args, kwargs)
@@ -78,7 +80,7 @@ def report_on(
         found = scaling_of(f, args, topologies, progress=progress, **options)
         subject = dataclasses.replace(subject, scaling=found)
     history = History(traces=None)
-    if subjects.is_pmapped(f):
+    if is_pmapped:
         history = history_of(f.cache_info(), subject)
         if topology is not None:  # For a target topology, input placement does not matter.
             history = dataclasses.replace(history, moved=())

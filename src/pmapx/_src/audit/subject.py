@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import inspect
 import math
 import os
 import time
@@ -25,7 +24,7 @@ from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication import array_shardings, traced_program
 from pmapx._src.spmd import nesting
 from pmapx._src.trees import names as describe
-from pmapx._src.trees.signature import Call, Reader, Signature
+from pmapx._src.trees.signature import Call, Signature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,21 +133,13 @@ class Subject:
         return None if limit is None else int(limit)
 
 
-def is_pmapped(f: Any) -> bool:
-    """Returns whether ``pmapx.pmap`` returned a function; False for a wrapper of one."""
-    programs = getattr(f, "_pmapx", None)
-    return isinstance(programs, ProgramBuilder) and programs.user_function() is f
-
-
 def of_pmapped(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject:
     """Compiles a pmapped function again, so that its own counts do not change."""
     theirs: ProgramBuilder = f._pmapx
-    options = theirs.options
-    call = Reader(theirs.function, theirs.parameters, options.static_argnums).read(args, kwargs)
+    call = theirs.reader.read(args, kwargs)
     cache = unshared(theirs.fun)  # This trace is not shared.
-    if theirs.cache.has_inner_pmaps:
-        cache.expect_inner_pmaps()
-    programs = ProgramBuilder(theirs.fun, options, CallStatistics(theirs.parameters), cache)
+    cache.has_inner_pmaps = theirs.cache.has_inner_pmaps
+    programs = ProgramBuilder(theirs.fun, theirs.options, CallStatistics(theirs.parameters), cache)
     with nesting.entered(None):
         if programs.is_multi_process():
             call = multiprocess_call.with_global_shapes(programs, call)
@@ -221,8 +212,7 @@ def of_topology(f: Any, args: tuple[Any, ...], topology: str, **options: Any) ->
         dict(target.kwargs), target.compile_seconds, target.mesh,
     )  # fmt: skip
     if (programs := remap_pmap.programs_of(target.mapped)) is not None:
-        reader = Reader(programs.function, programs.parameters, programs.options.static_argnums)
-        signature = reader.read(target.args, dict(target.kwargs)).signature
+        signature = programs.reader.read(target.args, dict(target.kwargs)).signature
         body = per_device_of_pmap(programs, signature)
         subject = dataclasses.replace(subject, kind="pmapx.pmap", per_device=body)
     return dataclasses.replace(subject, grown=target.grown, exceeded=target.needed, again=again)
@@ -285,12 +275,7 @@ def output_paths(result: Any) -> list[str]:
 
 def definition(fun: Any) -> str | None:
     """Returns where a function is defined, as ``file.py:12``; None for one not in Python."""
-    fun = inspect.unwrap(fun)
-    while hasattr(fun, "func") or hasattr(fun, "__func__"):  # A partial, or a method.
-        fun = inspect.unwrap(fun.func if hasattr(fun, "func") else fun.__func__)
-    code = getattr(fun, "__code__", None)
-    if code is None and callable(fun):
-        code = getattr(type(fun).__call__, "__code__", None)
+    code = describe.code_of(fun)
     return f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno}" if code else None
 
 

@@ -37,12 +37,7 @@ class _CannotShardError(Exception):
 
 
 def fsdp(step: Subject, leaves: Sequence[Leaf]) -> WhatIf:
-    """Returns the cost of a step as it is and with FSDP, or why that is not known.
-
-    Args:
-      step: the compiled step.
-      leaves: its arguments, as the report has them.
-    """
+    """Returns the cost of a step as it is and with FSDP, or why that is not known."""
     per_device = step.per_device
     try:
         if not isinstance(step.mesh, Mesh) or step.mesh.size < 2:
@@ -232,9 +227,6 @@ def _cost(mesh: Mesh, compiled: Any, arguments: dict[str, int]) -> Cost | None:
     fabric = interconnect.fabric_of(list(mesh.devices.flat))
     sizes = {str(name): size for name, size in mesh.shape.items()}
     found = collectives.collectives(compiled.as_text() or "", sizes, fabric.slice_of)
-    counts: collections.Counter[str] = collections.Counter()
-    for each in found:
-        counts[each.kind] += each.times_at_least
     times = [
         fabric.seconds(each.kind, each.sent, each.group_size, each.between, each.slices)
         for each in found
@@ -246,7 +238,7 @@ def _cost(mesh: Mesh, compiled: Any, arguments: dict[str, int]) -> Cost | None:
         memory.outputs - memory.aliases,
         memory.temporaries,
         memory.total,
-        dict(counts),
+        collectives.counts(found),
         sum(each.sent_in_a_call for each in found),
         None if None in times or not times else sum(weighted),
     )

@@ -21,6 +21,7 @@ from pmapx._src.checkpoint.flax_msgpack import FlaxMsgpack, is_msgpack
 from pmapx._src.checkpoint.npz_file import NpzFile, is_npz
 from pmapx._src.checkpoint.orbax_folder import OrbaxFolder, is_orbax
 from pmapx._src.checkpoint.pickle_file import PickleFile, is_pickle
+from pmapx._src.trees.names import Abstract
 
 Leaves = Sequence[tuple[str, Any]]
 Progress = Callable[[int, int], None]
@@ -55,21 +56,14 @@ def unstack(
 ) -> Conversion:
     """Writes ``old`` to ``new`` without the leading device axis of its replicated leaves.
 
-    Args:
-      old: a pickle, a Flax msgpack file, an ``.npz`` file or an Orbax checkpoint folder.
-      new: where to write; in the format of ``old``, complete or not at all.
-      n: the number of devices: arrays with this leading size are unstacked. Without it, all arrays
-        but scalars and those in ``keep`` must have one leading size, which is taken.
-      keep: patterns of paths to keep stacked, such as ``"rng"`` or ``"*.count"``.
-      first: patterns of paths of which device 0's copy is taken, whatever the others are.
-      trust_pickle: load a pickle, which runs code that is in it.
-      force: overwrite ``new``.
-      dry_run: compare the copies, and write nothing.
-      progress: called with the bytes that are done and their total.
+    ``new`` has the format of ``old``. Arrays with a leading size of ``n`` are unstacked; without
+    ``n``, all arrays but scalars and those in ``keep`` must share one. ``keep`` and ``first`` are
+    patterns of paths, such as ``"*.count"``: to keep stacked, and to take device 0's copy of,
+    whatever the others are. ``progress`` is called with the bytes that are done and their total.
 
-    Raises:
-      LeavesDifferError: copies are not equal, or an object hides arrays; nothing is written.
-      CheckpointError: anything else that is wrong with the files or the arguments.
+    Raises ``LeavesDifferError`` if copies are not equal, or an object hides arrays, and
+    ``CheckpointError`` for anything else that is wrong with the files or the arguments.
+
 
     >>> import os, tempfile
     >>> import numpy as np
@@ -241,7 +235,7 @@ def _report(
     before = {path: leaf.nbytes for path, leaf in leaves if is_array(leaf)}
     after = [round(size * scale) if path in changed else size for path, size in before.items()]
     left = [
-        (path, f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" if path in before
+        (path, str(Abstract(leaf.shape, leaf.dtype, False)) if path in before
          else type(leaf).__name__)
         for path, leaf in leaves
         if path not in changed and path not in kept

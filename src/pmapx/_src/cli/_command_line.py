@@ -37,7 +37,7 @@ def checked_topology(name: str | None) -> str | None:
         if found.family != "cpu":
             from pmapx._src.audit.topology.devices import check  # Imports JAX.
 
-            check(found.name)
+            check(found)
     return found.name
 
 

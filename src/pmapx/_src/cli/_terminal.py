@@ -6,8 +6,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,6 +38,13 @@ exclude_option = click.option(
 color_option = click.option(
     "--color/--no-color", default=None, help="Use colors; by default only on a terminal."
 )
+
+
+def format_option(*choices: str, help: str = "Output format.") -> Callable[[Any], Any]:
+    choice = click.Choice(choices)
+    return click.option(
+        "--format", "layout", type=choice, default="text", show_default=True, help=help
+    )
 
 
 def echo(text: str, color: bool | None, *, err: bool = False) -> None:

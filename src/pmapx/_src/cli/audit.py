@@ -13,13 +13,13 @@ from click.shell_completion import CompletionItem
 from pmapx._src.audit.report import baseline
 from pmapx._src.audit.report.audit_report import AuditReport
 from pmapx._src.audit.report.baseline import TOLERANCE
-from pmapx._src.audit.report.formatting import counted, is_part, place
 from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.request import Request
 from pmapx._src.audit.topology import names
 from pmapx._src.cli._command_line import checked_topologies, checked_topology, devices_option
-from pmapx._src.cli._terminal import next_step
+from pmapx._src.cli._terminal import format_option, next_step
 from pmapx._src.lint.formats.as_github import annotation
+from pmapx._src.pages.formatting import counted, is_part, place
 from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.rewriting import atomic_write
 from pmapx._src.watch.command import INSTALL, run
@@ -90,12 +90,8 @@ def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[C
     metavar="X",
     help="The relative growth that --compare accepts.",
 )
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["text", "github"]),
-    default="text",
-    show_default=True,
+@format_option(
+    *("text", "github"),
     help="github also prints findings as GitHub annotations, on standard output.",
 )
 @click.option("--quiet", is_flag=True, help="Print no report.")
@@ -185,9 +181,18 @@ def command(
 
 
 def _annotate(report: AuditReport, compared: baseline.Comparison | None) -> None:
-    for kind, at, title, message in baseline.to_annotate(report, compared):
+    lines = [
+        ("error", change.place, "pmapx audit", str(change))
+        for change in (compared.worse if compared is not None else ())
+    ]
+    lines += [
+        ("warning", remark.place, remark.code, f"{remark.code} {remark.message}\n{remark.fix}")
+        for remark in report.findings
+    ]
+    for kind, at, title, message in lines:
         file, _, line = place(at).rpartition(":") if at else ("", "", "")
-        click.echo(annotation(kind, file or None, line, title, message))
+        where = {"file": file, "line": line} if file else {}
+        click.echo(annotation(kind, where, title, message))
 
 
 def _fail(ctx: click.Context, problem: str, step: str) -> NoReturn:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pmapx._src.audit.report.formatting import counted
 from pmapx._src.cli._terminal import (
     Progress,
     check_paths,
@@ -19,11 +18,13 @@ from pmapx._src.cli._terminal import (
     colored_diff,
     echo,
     exclude_option,
+    format_option,
     next_step,
 )
 from pmapx._src.lint import settings
 from pmapx._src.lint.check import Report, check, check_text
 from pmapx._src.lint.formats import FORMATS, render
+from pmapx._src.pages.formatting import counted
 from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.location import Confidence
 from pmapx._src.source.rewriting import atomic_write
@@ -38,14 +39,7 @@ _BASELINE_ALONE = "--write-baseline cannot be combined with --fix, --diff or sta
 
 @click.command("check", short_help="Find uses of pmap, and what breaks on today's JAX.")
 @click.argument("paths", nargs=-1, type=click.Path(), metavar="PATH...")
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
+@format_option(*FORMATS)
 @click.option(
     "--select", multiple=True, metavar="CODE", help="Only these codes; PMX51 selects all PMX51x."
 )
@@ -236,12 +230,11 @@ def _show_diff(fixed: list[FixedFile], color: bool | None) -> bool:
 
 
 def _write(fixed: list[FixedFile]) -> None:
+    from pmapx._src.source.rewriting.change import write
+
     for file in fixed:
-        try:
-            atomic_write.write(file.path, file.after, expected=file.before)
-        except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise CommandError(f"cannot write {file.path}: {why}") from None
+        if why := write(file):
+            raise CommandError(f"cannot write {file.path}: {why}")
     findings = counted(sum(len(file.fixed) for file in fixed), "finding")
     click.echo(f"Fixed {findings} in {counted(len(fixed), 'file')}.", err=True)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pmapx._src.audit.report.formatting import in_bytes
 from pmapx._src.cli._command_line import options
 from pmapx._src.cli._terminal import Progress, next_step
+from pmapx._src.pages.formatting import first, in_bytes
 from pmapx._src.source.command_error import CommandError
 
 if TYPE_CHECKING:
@@ -135,9 +135,7 @@ def _convert(ctx: click.Context, operation: str, old: str, new: str, **options: 
             return convert(old, new, progress=progress.advance, **options)
     except LeavesDifferError as error:
         lines = [f"pmapx: {error.summary}; nothing is written:"]
-        lines += [f"  {leaf}" for leaf in error.leaves[:_SHOWN]]
-        if len(error.leaves) > _SHOWN:
-            lines.append(f"  and {len(error.leaves) - _SHOWN} more")
+        lines += [f"  {line}" for line in first(error.leaves, _SHOWN)]
         click.echo("\n".join([*lines, error.advice]), err=True)
         ctx.exit(1)
     except OSError as error:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pmapx._src.audit.report.formatting import counted
 from pmapx._src.cli import _migration
 from pmapx._src.cli._command_line import WithCommandLine, checked_topology, verify_options
 from pmapx._src.cli._terminal import (
@@ -25,6 +24,7 @@ from pmapx._src.cli._terminal import (
     wants_traceback,
 )
 from pmapx._src.lint import settings
+from pmapx._src.pages.formatting import counted, first
 from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.rewriting import atomic_write
 
@@ -249,14 +249,10 @@ def _verify(
 
 def _write(done: Migration) -> dict[str, str]:
     """Writes the changed files; returns the reason for each that could not be written."""
+    from pmapx._src.source.rewriting.change import write
+
     _warn_before_writing([file.path for file in done.changed])
-    failed = {}
-    for file in done.changed:
-        try:
-            atomic_write.write(file.path, file.after, expected=file.before)
-        except OSError as error:
-            failed[file.path] = (error.strerror or str(error)).lower()
-    return failed
+    return {file.path: why for file in done.changed if (why := write(file))}
 
 
 def _write_report(page: str, done: Migration, **outcome: Any) -> None:
@@ -373,9 +369,8 @@ def _warn_before_writing(paths: list[str]) -> None:
 
 
 def _warn(what: str, paths: list[str]) -> None:
-    more = f"\n  and {len(paths) - _LISTED} more" * (len(paths) > _LISTED)
-    listed = "".join(f"\n  {path}" for path in paths[:_LISTED])
-    click.echo(f"pmapx: warning: {what}:{listed}{more}", err=True)
+    listed = "".join(f"\n  {line}" for line in first(paths, _LISTED))
+    click.echo(f"pmapx: warning: {what}:{listed}", err=True)
 
 
 def _git_status(folder: str, names: list[str]) -> list[str] | None:

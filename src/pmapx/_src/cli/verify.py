@@ -7,7 +7,15 @@ import os
 import click
 
 from pmapx._src.cli._command_line import WithCommandLine, verify_options
-from pmapx._src.cli._terminal import Progress, color_option, echo, exclude_option, next_step
+from pmapx._src.cli._terminal import (
+    Progress,
+    color_option,
+    echo,
+    exclude_option,
+    format_option,
+    next_step,
+)
+from pmapx._src.pages import formatting
 from pmapx._src.source.command_error import CommandError
 from pmapx._src.verify.compare.compare_arrays import Tolerance
 from pmapx._src.verify.compare.compare_calls import GIVEN
@@ -36,14 +44,7 @@ _COLORS = {VERIFIED: "green", DIFFERENT: "red", UNVERIFIED: "yellow"}
 @click.option("--after", required=True, type=DIRECTORY, metavar="DIR", help="The migrated code.")
 @verify_options
 @exclude_option
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
+@format_option("text", "json")
 @color_option
 @click.pass_context
 def command(
@@ -171,7 +172,5 @@ def _table(sites: tuple[SiteResult, ...]) -> list[str]:
         lines.append(
             f"{place:<{wide[0]}}  {function:<{wide[1]}}  {shown}  {calls:>{wide[3]}}  {detail}"
         )
-        lines += [f"{'':<{wide[0]}}    note: {note}" for note in site.notes[:3]]
-        if len(site.notes) > 3:
-            lines.append(f"{'':<{wide[0]}}    note: and {len(site.notes) - 3} more")
+        lines += [f"{'':<{wide[0]}}    note: {note}" for note in formatting.first(site.notes, 3)]
     return lines

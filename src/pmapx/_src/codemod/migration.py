@@ -75,7 +75,7 @@ def migrate(
       progress: called with the number of files read, and of all.
 
     Raises:
-      UnwritableError: if ``helpers`` cannot be written, or imported by a file that needs it.
+      CommandError: if ``helpers`` cannot be written, or imported by a file that needs it.
       NamingError: if a name in ``named`` leads to nothing.
       CannotRunError: if the command cannot be started.
       ProofError: if it fails.
@@ -190,7 +190,7 @@ def shared_module(path: str, paths: Sequence[str], *, has_meshes: bool = True) -
     """Returns the module of what files share, in the current folder or in that of the files.
 
     Raises:
-      UnwritableError: if it cannot be there.
+      CommandError: if it cannot be there.
     """
     given = [os.path.realpath(each) for each in paths]
     root = os.path.commonpath([p if os.path.isdir(p) else os.path.dirname(p) for p in given])

@@ -61,6 +61,11 @@ def of_exception(
     )
 
 
+def say(*lines: str) -> None:
+    """Prints lines past Python's buffers: JAX may be about to end the process."""
+    os.write(2, "".join(f"{line}\n" for line in lines).encode(errors="replace"))
+
+
 def exit_status(error: BaseException) -> int:
     """Returns the exit status with which Python ends after an uncaught exception.
 

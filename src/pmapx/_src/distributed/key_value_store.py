@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 # An unreachable service would otherwise block the caller for minutes.
 PATIENCE = 5.0
+_TIMEOUTS = ("DEADLINE_EXCEEDED", "timed out")
 
 
 class UnreachableError(RuntimeError):
@@ -28,44 +29,25 @@ def is_available() -> bool:
 
 def put(key: str, text: str, *, overwrite: bool = False) -> bool:
     """Sets a key; returns False if it exists and ``overwrite`` is False."""
-    try:
-        _client().key_value_set(key, text, allow_overwrite=overwrite)
-    except Exception as error:
-        if "ALREADY_EXISTS" in str(error):
-            return False
-        raise UnreachableError(str(error)) from error
-    return True
+    ask = lambda client: client.key_value_set(key, text, allow_overwrite=overwrite) is None
+    return bool(_answer(ask, "ALREADY_EXISTS"))
 
 
 def get(key: str) -> str | None:
     """Returns the value of a key, or None if it is not set."""
-    try:
-        text: str = _client().key_value_try_get(key)
-    except Exception as error:
-        if "NOT_FOUND" in str(error):
-            return None
-        raise UnreachableError(str(error)) from error
-    return text
+    return _answer(lambda client: client.key_value_try_get(key), "NOT_FOUND")
 
 
 def wait_for(key: str, timeout: float) -> str | None:
     """Returns the value of a key as soon as it is set, or None on timeout."""
-    try:
-        text: str = _client().blocking_key_value_get(key, int(timeout * 1000))
-    except Exception as error:
-        if _is_timeout(error):
-            return None
-        raise UnreachableError(str(error)) from error
-    return text
+    milliseconds = int(timeout * 1000)
+    return _answer(lambda client: client.blocking_key_value_get(key, milliseconds), *_TIMEOUTS)
 
 
 def entries(folder: str) -> dict[str, str]:
     """Returns the keys directly below ``folder``, without its name, and their values."""
     prefix = f"{folder}/"
-    try:
-        found: list[tuple[str, str]] = _client().key_value_dir_get(prefix)
-    except Exception as error:
-        raise UnreachableError(str(error)) from error
+    found = _answer(lambda client: client.key_value_dir_get(prefix))
     return {key.removeprefix(prefix): text for key, text in found}
 
 
@@ -74,7 +56,7 @@ def wait_at_barrier(name: str, timeout: float) -> bool:
     try:
         _client().wait_at_barrier(name, int(timeout * 1000))
     except Exception as error:
-        if not _is_timeout(error):
+        if not any(words in str(error) for words in _TIMEOUTS):
             raise
         return False
     return True
@@ -97,8 +79,14 @@ def attempted(action: Callable[[], T], patience: float = PATIENCE) -> T | None:
     return outcome[0] if outcome else None
 
 
-def _is_timeout(error: Exception) -> bool:
-    return "DEADLINE_EXCEEDED" in str(error) or "timed out" in str(error)
+def _answer(ask: Callable[[Any], Any], *refusals: str) -> Any:
+    """Returns what the service answers; None if its error has one of these words."""
+    try:
+        return ask(_client())
+    except Exception as error:
+        if any(words in str(error) for words in refusals):
+            return None
+        raise UnreachableError(str(error)) from error
 
 
 def _client() -> Any:

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from pmapx._src.distributed import failure_record
 
+DEVICES_FLAG = "--xla_force_host_platform_device_count"
 COLORS = (36, 33, 35, 32, 34, 31)
 FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -126,9 +127,8 @@ def with_devices(inherited: Mapping[str, str], devices: int | None) -> dict[str,
     """
     chosen = dict(inherited)
     if devices is not None:
-        flag = "--xla_force_host_platform_device_count"
-        others = re.sub(rf"{flag}=\S*", "", chosen.get("XLA_FLAGS", "")).strip()
-        chosen["XLA_FLAGS"] = f"{others} {flag}={devices}".strip()
+        others = re.sub(rf"{DEVICES_FLAG}=\S*", "", chosen.get("XLA_FLAGS", "")).strip()
+        chosen["XLA_FLAGS"] = f"{others} {DEVICES_FLAG}={devices}".strip()
         chosen["JAX_PLATFORMS"] = "cpu"
     return chosen
 

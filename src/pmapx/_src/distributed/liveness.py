@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import os
 import selectors
 import socket
 import threading
@@ -21,7 +20,7 @@ import time
 from collections.abc import Callable
 
 from pmapx._src import fastpath
-from pmapx._src.distributed import addresses, key_value_store
+from pmapx._src.distributed import addresses, failure_record, key_value_store
 
 logger = logging.getLogger("pmapx")
 
@@ -79,8 +78,7 @@ def was_lost(process: int) -> bool:
 def name(process: int) -> None:
     if process not in _named:
         _named.add(process)
-        # Bypasses Python's buffers: JAX may be about to end the process.
-        os.write(2, f"pmapx: process {process} was lost.\n".encode())
+        failure_record.say(f"pmapx: process {process} was lost.")
 
 
 def say_goodbye() -> None:

@@ -26,6 +26,7 @@ import jax
 from pmapx._src import fastpath
 from pmapx._src.distributed import failure_record, key_value_store, liveness
 from pmapx._src.distributed.failure_record import Failure
+from pmapx._src.errors.base import package_folders
 
 FIRST = "pmapx/failed"
 LEFT = "pmapx/left"
@@ -210,8 +211,7 @@ def _name(first: Failure, *, with_trace: bool = False) -> None:
     elif _named:
         return
     _named.append(first)
-    # Bypasses Python's buffers: JAX may be about to end the process.
-    os.write(2, ("\n".join(lines) + "\n").encode(errors="replace"))
+    failure_record.say(*lines)
 
 
 def _show(error: BaseException, trace: TracebackType | None) -> None:
@@ -267,8 +267,8 @@ def _without_internal_frames(trace: TracebackType | None) -> TracebackType | Non
 
 def _is_internal(trace: TracebackType) -> bool:
     filename = trace.tb_frame.f_code.co_filename
-    package = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
-    return filename == runpy.__file__ or filename.startswith((package, "<frozen runpy"))
+    internal = (runpy.__file__, *package_folders("pmapx"), "<frozen runpy")
+    return filename.startswith(internal)
 
 
 def _is_fatal() -> bool:

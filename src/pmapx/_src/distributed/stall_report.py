@@ -17,6 +17,8 @@ from types import FrameType
 
 from pmapx._src import fastpath
 from pmapx._src.distributed import key_value_store, launcher, liveness, shutdown
+from pmapx._src.distributed.failure_record import say
+from pmapx._src.errors.base import package_folders
 from pmapx._src.map import cache_info
 
 WAITING = "pmapx/waiting"
@@ -135,14 +137,11 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def _library_folders() -> tuple[str, ...]:
-    modules = [sys.modules.get(name) for name in ("pmapx", "jax", "jaxlib", "numpy")]
-    files = [module.__file__ for module in modules if module and module.__file__]
-    folders = [os.path.dirname(file) + os.sep for file in files]
     standard = [
         os.path.join(sysconfig.get_path("stdlib"), name)
         for name in ("threading.py", "queue.py", "contextlib.py", "concurrent", "runpy.py")
     ]
-    return (*folders, *standard, "<frozen")
+    return (*package_folders("pmapx", "jax", "jaxlib", "numpy"), *standard, "<frozen")
 
 
 class Watch:
@@ -153,10 +152,9 @@ class Watch:
 
     def __init__(self, here: int, count: int, seconds: float, silence: float) -> None:
         """``seconds`` is the time without progress after which it reports; 0 for never."""
-        self._here, self._count = here, count
-        self._seconds, self._silence = seconds, silence
+        self._here, self._seconds, self._silence = here, seconds, silence
         self._progress = Progress()
-        self._peers = Peers(here, count, silence)
+        self._peers = Peers(count, silence)
         self._has_reported = False
         self.is_over = threading.Event()
         self.exchange = threading.Thread()
@@ -200,15 +198,15 @@ class Watch:
         is_stalled = 0 < self._seconds <= state.waited
         is_reported = self._here == 0 and key_value_store.is_available()
         if is_stalled and not self._has_reported and not is_reported:
-            say([f"process {self._here} {state}"])
+            say(f"pmapx: process {self._here} {state}")
         self._has_reported = is_stalled
 
 
 class Peers:
     """What a process knows about the others: which ones answer, and which were reported."""
 
-    def __init__(self, here: int, count: int, silence: float) -> None:
-        self._here, self._count, self._silence = here, count, silence
+    def __init__(self, count: int, silence: float) -> None:
+        self._count, self._silence = count, silence
         self._beats: dict[int, tuple[int, float]] = {}
         self._silent: set[int] = set()
         self._reported: dict[int, float] = {}
@@ -241,21 +239,18 @@ class Peers:
         return state.waited >= seconds and began > self._reported.get(process, 0.0)
 
     def _say_all(self, states: dict[int, State], seconds: float, now: float) -> None:
-        lines = [f"no progress for {seconds:g} s. Where each process is:"]
+        lines = [f"pmapx: no progress for {seconds:g} s. Where each process is:"]
         for process in range(self._count):
             state = states.get(process)
             _, since = self._beats.get(process, (0, now))
             silent = f"; it has not answered for {now - since:.0f} s" * (process in self._silent)
-            lines.append(f"  process {process} {state or 'has published nothing yet'}{silent}")
+            known = state or "has published nothing yet"
+            lines.append(f"pmapx:   process {process} {known}{silent}")
             if state is not None and state.waited >= seconds / 2:
                 self._reported[process] = now
-        say(lines)
+        say(*lines)
 
     def _say_silent(self, process: int, seconds: float) -> None:
         if process not in self._silent and not liveness.was_lost(process):
             self._silent.add(process)
-            say([f"process {process} has not answered for {seconds:.0f} s (is it stopped?)"])
-
-
-def say(lines: list[str]) -> None:
-    os.write(2, "".join(f"pmapx: {line}\n" for line in lines).encode(errors="replace"))
+            say(f"pmapx: process {process} has not answered for {seconds:.0f} s (is it stopped?)")

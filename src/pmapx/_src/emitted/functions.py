@@ -58,12 +58,12 @@ def _files() -> dict[str, dict[str, Emitted]]:
     }
     known = {node.name for nodes in defined.values() for node in nodes}
     return {
-        file: {node.name: _cut(texts[file], trees[file], node, known) for node in nodes}
+        file: {node.name: _extracted(texts[file], trees[file], node, known) for node in nodes}
         for file, nodes in defined.items()
     }
 
 
-def _cut(
+def _extracted(
     text: str, tree: ast.Module, node: ast.FunctionDef | ast.ClassDef, known: set[str]
 ) -> Emitted:
     first = min([node.lineno, *(each.lineno for each in node.decorator_list)])

@@ -13,7 +13,7 @@ derives from what JAX raises for the same mistake, so that existing ``except`` c
 from typing import TYPE_CHECKING
 
 from pmapx._src.errors.arguments import *  # noqa: F403
-from pmapx._src.errors.arrays import *  # noqa: F403  # noqa: F403
+from pmapx._src.errors.arrays import *  # noqa: F403
 from pmapx._src.errors.base import CODES as CODES
 from pmapx._src.errors.base import PmapxError as PmapxError
 from pmapx._src.errors.base import PmapxWarning as PmapxWarning
@@ -22,7 +22,7 @@ from pmapx._src.errors.base import warn as warn
 from pmapx._src.errors.devices import *  # noqa: F403
 from pmapx._src.errors.options import *  # noqa: F403
 from pmapx._src.errors.processes import *  # noqa: F403
-from pmapx._src.errors.topology import *  # noqa: F403  # noqa: F403
+from pmapx._src.errors.topology import *  # noqa: F403
 from pmapx._src.errors.warnings import *  # noqa: F403
 
 if not TYPE_CHECKING:  # Type checkers read only literals; to them, the star imports are the list.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import os
 import sys
@@ -56,15 +57,14 @@ def _is_error_by_name(warning: PmapxWarning) -> bool:
 
 
 def _is_internal(filename: str) -> bool:
-    return filename.startswith((*_internal_folders(), "<"))
+    return filename.startswith((*package_folders("pmapx._src", "jax"), "<"))
 
 
 @functools.cache
-def _internal_folders() -> tuple[str, ...]:
-    import jax  # Not at the top: ``pmapx check`` uses this module without JAX.
-
-    pmapx_src = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return (pmapx_src + os.sep, os.path.dirname(os.path.abspath(jax.__file__)) + os.sep)
+def package_folders(*names: str) -> tuple[str, ...]:
+    """Returns the folders of packages, with a separator at the end, to recognize their files by."""
+    files = (str(importlib.import_module(name).__file__) for name in names)
+    return tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in files)
 
 
 def shown(value: Any) -> str:

@@ -1,9 +1,8 @@
 """Whether something is being traced, the structure of what was, and tracebacks."""
 
-import os
-
 import jax
 
+from pmapx._src.errors.base import package_folders
 from pmapx._src.fastpath import jax_src
 from pmapx._src.fastpath.probes import Piece, Unlike
 from pmapx._src.mesh.context_mesh import NO_MESH
@@ -48,9 +47,8 @@ def out_tree(traced: jax.stages.Traced) -> jax.tree_util.PyTreeDef:
 
 def _hide_frames() -> bool:
     """Makes JAX treat pmapx's files as its own; returns whether it does."""
-    package = os.path.dirname(os.path.dirname(__file__)) + os.sep
     try:
-        jax_src.traceback_util.register_exclusion(package)
+        jax_src.traceback_util.register_exclusion(*package_folders("pmapx._src"))
     except Exception:  # A release that has no such function, or another one of that name.
         return False
     return True

@@ -25,9 +25,6 @@ class _NoInstances(type):
         errors.warn(errors.RemovedName("jax.sharding.PmapSharding", _BECAME))
         return False
 
-    def __subclasscheck__(cls, subclass: type) -> bool:
-        return type.__subclasscheck__(cls, subclass)
-
 
 _BECAME = "outputs of pmap have a NamedSharding over a mesh of its devices"
 

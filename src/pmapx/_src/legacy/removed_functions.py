@@ -17,9 +17,6 @@ class _ArrayKind(type):
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, jax.Array) and bool(cls.holds(instance))  # type: ignore[attr-defined]
 
-    def __subclasscheck__(cls, subclass: type) -> bool:
-        return type.__subclasscheck__(cls, subclass)
-
 
 class PRNGKeyArray(metaclass=_ArrayKind):
     """``jax.random.PRNGKeyArray``: an array of typed PRNG keys."""

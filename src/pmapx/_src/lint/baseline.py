@@ -23,10 +23,6 @@ VERSION = 1
 Key = tuple[str, str, str]
 
 
-class BaselineError(CommandError):
-    """A baseline that cannot be read; the message is one line."""
-
-
 class Baseline:
     """The findings of a baseline, by their keys."""
 
@@ -37,19 +33,19 @@ class Baseline:
 
     @classmethod
     def read(cls, path: str) -> Baseline:
-        """Reads a baseline; raises ``BaselineError`` if there is none."""
+        """Reads a baseline; raises ``CommandError`` if there is none."""
         try:
             with open(path, encoding="utf-8") as opened:
                 content = json.load(opened)
         except FileNotFoundError:
             hint = "write it with --write-baseline"
-            raise BaselineError(f"no baseline {path!r}; {hint}") from None
+            raise CommandError(f"no baseline {path!r}; {hint}") from None
         except (OSError, ValueError) as error:
-            raise BaselineError(f"{path}: {' '.join(str(error).split())}") from None
+            raise CommandError(f"{path}: {' '.join(str(error).split())}") from None
         try:
             return cls(path, _counted(content))
         except (KeyError, TypeError, AttributeError):
-            raise BaselineError(f"{path}: not a baseline of pmapx") from None
+            raise CommandError(f"{path}: not a baseline of pmapx") from None
 
     def has(self, finding: Finding) -> bool:
         """Returns whether a finding like this one is in the baseline."""

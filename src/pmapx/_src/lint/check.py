@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pmapx._src.lint.finding import Finding
@@ -12,13 +12,14 @@ from pmapx._src.lint.searched_names import has_uses
 from pmapx._src.lint.settings import Settings
 from pmapx._src.source import gc_paused, parallel, prefilter
 from pmapx._src.source.discovery import Unreadable, files_below, is_part_of_jax
+from pmapx._src.source.parallel import Progress
 from pmapx._src.source.prefilter import Load, Sifted
 
 if TYPE_CHECKING:
     from pmapx._src.analysis.project import Project
     from pmapx._src.lint.worker import Reading
 
-Progress = Callable[[int, int], None]
+
 # Starting a process costs about as much as reading this many bytes, and copying this one.
 WORTH_A_PROCESS = 400_000
 WORTH_A_COPY = 60_000

@@ -49,6 +49,11 @@ class Finding:
         return self.cell[1] if self.cell is not None else self.place.line
 
     @property
+    def in_cell(self) -> str:
+        """The cell of a notebook and the line in it, in front of a message; empty elsewhere."""
+        return f"cell {self.cell[0]}, line {self.cell[1]}: " if self.cell is not None else ""
+
+    @property
     def location(self) -> str:
         """Path, line and column from 1, as editors take them."""
         where = f"{self.place.path}:"

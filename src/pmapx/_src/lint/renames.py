@@ -8,11 +8,10 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from pmapx._src.analysis import known_names, syntax
+from pmapx._src.analysis import definitions, known_names, syntax
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.interpreter import lookup
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Named, value
 from pmapx._src.lint.finding import Fix
 from pmapx._src.source.rewriting import added_imports, call_edits, import_edits
 from pmapx._src.source.rewriting.edits import Edit, between, replacing, starts
@@ -86,7 +85,7 @@ def spelled(
             # That import binds ``jax`` as well.
             root, stands_for = "jax", "jax"
     if not new.startswith(stands_for + "."):
-        if not edits and not _is_jax(module):
+        if not edits and not module.binds("jax", "jax"):
             edit = added_imports.beside(module.source, "import jax", node)
             if edit is None or module.env.find("jax") is not None:
                 return None
@@ -182,10 +181,6 @@ def _imports(module: Module) -> dict[str, set[str]]:
             bound = alias.asname or (full if is_plain else alias.name)
             found.setdefault(bound, set()).add(full)
     return found
-
-
-def _is_jax(module: Module) -> bool:
-    return module.env.find("jax") == value(Named("jax"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -299,10 +294,6 @@ def _are_all(module: Module, name: str, uses: dict[ast.AST, Reference]) -> bool:
 
 def _is_free(module: Module, name: str) -> bool:
     """Returns whether nothing in a file is called by a name."""
-    return module.env.find(name) is None and not any(
-        (isinstance(node, ast.Name) and node.id == name)
-        or (isinstance(node, ast.arg) and node.arg == name)
-        or (isinstance(node, ast.alias) and (node.asname or node.name) == name)
-        or (isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name)
-        for node in module.nodes
-    )
+    used = {node.id for node in module.nodes if isinstance(node, ast.Name)}
+    taken = used | definitions.bound_or_imported(module.nodes)
+    return module.env.find(name) is None and name not in taken

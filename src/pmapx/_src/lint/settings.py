@@ -11,10 +11,6 @@ from pmapx._src.source.discovery import is_excluded
 from pmapx._src.source.location import Confidence
 
 
-class SettingsError(CommandError):
-    """A setting that cannot be what the user means; the message is one line."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
     """What to report, and where.
@@ -71,7 +67,7 @@ def _refuse_unknown(codes: Sequence[str]) -> None:
             close = _closest(code, list(rules.all_rules()), 3, 0.4)
             closest = f"; closest are {', '.join(close)}"
             hint = closest if close else "; pmapx explain lists them"
-            raise SettingsError(f"no rule {code!r}{hint}")
+            raise CommandError(f"no rule {code!r}{hint}")
 
 
 def _closest(word: str, known: Sequence[str], most: int, likeness: float = 0.6) -> list[str]:
@@ -96,16 +92,16 @@ def load(paths: Sequence[str]) -> dict[str, Any]:
         with open(file, "rb") as opened:
             content = tomllib.load(opened)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: {' '.join(str(error).split())}") from None
+        raise CommandError(f"{file}: {' '.join(str(error).split())}") from None
     tools = content.get("tool", {})
     table = tools.get("pmapx", {}) if isinstance(tools, dict) else {}
     if not isinstance(table, dict):
-        raise SettingsError(f"{file}: tool.pmapx must be a table")
+        raise CommandError(f"{file}: tool.pmapx must be a table")
     for key in table:
         if key not in _KEYS:
             close = _closest(key, _KEYS, 1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_KEYS)}"
-            raise SettingsError(f"{file}: no setting {key!r} in [tool.pmapx]{hint}")
+            raise CommandError(f"{file}: no setting {key!r} in [tool.pmapx]{hint}")
     if isinstance(table.get("baseline"), str):
         return {**table, "baseline": os.path.join(os.path.dirname(file), table["baseline"])}
     return table
@@ -126,7 +122,7 @@ def make(table: Mapping[str, Any], **options: Any) -> Settings:
     merged["select"] = _strings("select", merged.get("select", ()))
     per_file = merged.get("per_file_ignores", {})
     if not isinstance(per_file, dict):
-        raise SettingsError("per-file-ignores must be a table of patterns and lists of codes")
+        raise CommandError("per-file-ignores must be a table of patterns and lists of codes")
     return Settings(
         _codes(merged["select"]),
         _codes(merged["ignore"]),
@@ -140,7 +136,7 @@ def make(table: Mapping[str, Any], **options: Any) -> Settings:
 
 def _path(given: Any) -> str | None:
     if given is not None and not isinstance(given, str):
-        raise SettingsError(f"baseline must be the path of a file, not {given!r}")
+        raise CommandError(f"baseline must be the path of a file, not {given!r}")
     return given
 
 
@@ -149,10 +145,10 @@ def _release(given: Any) -> Release | None:
         return None
     parts = str(given).split(".") if isinstance(given, str) else []
     if len(parts) < 2 or not all(part.isdecimal() for part in parts):
-        raise SettingsError(f'target-jax is a release of JAX, such as "0.12", not {given!r}')
+        raise CommandError(f'target-jax is a release of JAX, such as "0.12", not {given!r}')
     release = tuple(map(int, parts))
     if release < _OLDEST:
-        raise SettingsError(f"target-jax is 0.8 or later, not {given}: pmapx needs JAX 0.8")
+        raise CommandError(f"target-jax is 0.8 or later, not {given}: pmapx needs JAX 0.8")
     return release
 
 
@@ -161,12 +157,12 @@ def _confidence(word: Any) -> Confidence:
         return Confidence[str(word).upper()]
     except KeyError:
         known = ", ".join(str(c) for c in Confidence)
-        raise SettingsError(f"confidence is one of {known}, not {word!r}") from None
+        raise CommandError(f"confidence is one of {known}, not {word!r}") from None
 
 
 def _strings(key: str, given: Any) -> tuple[str, ...]:
     if isinstance(given, str) or not all(isinstance(part, str) for part in given):
-        raise SettingsError(f"{key} must be a list of strings")
+        raise CommandError(f"{key} must be a list of strings")
     return tuple(given)
 
 

@@ -14,6 +14,7 @@ from pmapx._src.map.options import Reshard
 from pmapx._src.map.program import Executable
 from pmapx._src.mesh import resharding
 from pmapx._src.mesh.context_mesh import explicit_mesh_in_type
+from pmapx._src.trees.checked_leaves import abstract
 from pmapx._src.trees.signature import Call
 
 
@@ -124,7 +125,7 @@ class InputPlacer:
         if resharding.is_placed(x, wanted):
             return None
         if resharding.is_transfer_guarded():
-            shape = f"{x.dtype}[{','.join(map(str, x.shape))}]"
+            shape = str(abstract(x))
             raise errors.TransferDisallowed(
                 self._function, "an argument", shape, x.sharding, wanted
             )

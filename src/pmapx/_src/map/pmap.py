@@ -37,7 +37,7 @@ from pmapx._src.mesh.device_mesh import check_devices
 from pmapx._src.multihost import host_local
 from pmapx._src.spmd import axes, nesting
 from pmapx._src.trees import names
-from pmapx._src.trees.signature import Call, Reader, Signature
+from pmapx._src.trees.signature import Call, Signature
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -166,13 +166,12 @@ class PmapImpl:
 
     def __init__(self, fun: Callable[..., Any], options: Options) -> None:
         self._options = options
-        parameters = names.parameter_names(fun)
-        self.statistics = CallStatistics(parameters)
+        self.statistics = CallStatistics(names.parameter_names(fun))
         self._cache = program_cache.shared_by(fun, options)
         self._builder = ProgramBuilder(fun, options, self.statistics, self._cache)
         function = self._builder.function
         self._inputs = InputPlacer(function, options.reshard, self.statistics)
-        self._reader = Reader(function, parameters, options.static_argnums)
+        self._reader = self._builder.reader
         self.dispatcher = fastpath.Dispatcher(
             function,
             options.static_argnums,

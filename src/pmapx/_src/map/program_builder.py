@@ -25,7 +25,14 @@ from pmapx._src.spmd.axis_names import mesh_axis_name
 from pmapx._src.spmd.mapped_body import MappedBody
 from pmapx._src.spmd.partitioning import Partitioned
 from pmapx._src.trees import names as describe
-from pmapx._src.trees.signature import Call, Signature
+from pmapx._src.trees.signature import Call, Reader, Signature
+
+
+def builder_of(function: Any) -> ProgramBuilder | None:
+    """Returns the builder of what ``pmapx.pmap`` returned; a wrapper of it has its attributes."""
+    builder = getattr(function, "_pmapx", None)
+    is_own = isinstance(builder, ProgramBuilder) and builder.user_function() is function
+    return builder if is_own else None
 
 
 class ProgramBuilder:
@@ -45,6 +52,7 @@ class ProgramBuilder:
         self.function = describe.function_name(fun)
         self.parameters = statistics.parameters
         self.user_function: Callable[[], Any] = lambda: None  # A weakref to ``PmappedFunction``.
+        self.reader = Reader(self.function, self.parameters, options.static_argnums)
 
     def devices(self) -> tuple[jax.Device, ...]:
         return device_mesh.candidate_devices(self.options.devices, self.options.backend)
@@ -69,7 +77,7 @@ class ProgramBuilder:
             program = self.program_for(signature, context, as_shards=as_shards)
             with contextlib.suppress(nesting.InnerPmapMet):
                 return program, program.trace()
-            self.cache.expect_inner_pmaps()
+            self.cache.has_inner_pmaps = True
             program = self.program_for(signature, context, as_shards=as_shards)
             return program, program.trace()
 
@@ -192,16 +200,11 @@ class ProgramBuilder:
 
     def _inner_pmap(self) -> ProgramBuilder | None:
         """Returns the pmap that this is a pmap of, if it takes the same arguments."""
-        inner = getattr(self.fun, "_pmapx", None)
-        if (
-            not isinstance(inner, ProgramBuilder)
-            or inner.user_function() is not self.fun  # A wrapper of it, with its attributes.
-            or self.options.static_argnums
-            or inner.options.static_argnums
-            or inner.options.devices is not None
-        ):
+        inner = builder_of(self.fun)
+        if inner is None or inner.options.devices is not None:
             return None
-        return inner
+        has_static = self.options.static_argnums or inner.options.static_argnums
+        return None if has_static else inner
 
     def body(self, signature: Signature, depth: int = 1) -> MappedBody:
         """Returns the user's function with its static arguments bound.

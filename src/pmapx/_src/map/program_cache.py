@@ -63,9 +63,6 @@ class ProgramCache:
                     executable = self._executables[key] = compile()
         return executable
 
-    def expect_inner_pmaps(self) -> None:
-        self.has_inner_pmaps = True
-
     def auto_out_axes(self, signature: Signature) -> list[Axis]:
         """Returns the list in which a trace notes the axes that it chooses for ``AUTO``."""
         return self._auto_out_axes.setdefault(signature, [])

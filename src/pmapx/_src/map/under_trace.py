@@ -59,7 +59,7 @@ def record_in_trace(builder: ProgramBuilder, call: Call) -> Any:
         with contextlib.suppress(nesting.InnerPmapMet), enclosing_jit.undone_on_error():
             recorded = _record(builder, call, mapping)
         if recorded is None:
-            builder.cache.expect_inner_pmaps()
+            builder.cache.has_inner_pmaps = True
             mapping = builder.resolve(call.signature)
             recorded = _record(builder, call, mapping)
         if may_lose_values(mapping):

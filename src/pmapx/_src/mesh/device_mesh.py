@@ -41,12 +41,18 @@ def candidate_devices(
 def make_mesh(devices: Sequence[jax.Device], named_sizes: Sequence[tuple[str, int]]) -> Mesh:
     """Returns a mesh of automatic axes over the first devices, the last axis fastest."""
     sizes = tuple(size for _, size in named_sizes)
-    chosen = np.empty(math.prod(sizes), dtype=object)
-    chosen[:] = process_shards.choose(devices, len(chosen))
-    return Mesh(chosen.reshape(sizes), tuple(name for name, _ in named_sizes))
+    chosen = process_shards.choose(devices, math.prod(sizes))
+    return Mesh(grid(chosen, sizes), tuple(name for name, _ in named_sizes))
 
 
 def on_devices(mesh: AbstractMesh, devices: Sequence[jax.Device]) -> Mesh:
     """Returns an abstract mesh as one over the first of ``devices``."""
-    chosen = np.array(devices[: mesh.size], dtype=object).reshape(mesh.axis_sizes)
+    chosen = grid(devices[: mesh.size], mesh.axis_sizes)
     return Mesh(chosen, mesh.axis_names, axis_types=mesh.axis_types)
+
+
+def grid(devices: Sequence[jax.Device], shape: Sequence[int]) -> np.ndarray:
+    """Returns devices as an array of a shape, the last axis fastest."""
+    chosen = np.empty(len(devices), dtype=object)
+    chosen[:] = devices
+    return chosen.reshape(shape)

@@ -1,13 +1,13 @@
-"""HTML pages that commands write: single files that load nothing and run no code from data.
+"""What commands print and write: ``formatting`` has numbers and tables, the rest HTML pages.
 
-``shell`` turns untrusted text into safe data and assembles a page; ``code_pages`` has the base
-class of rules and findings, which have a code and a page of documentation.
+A page is a single file that loads nothing and runs no code from data. ``shell`` turns untrusted
+text into safe data and assembles a page; ``code_pages`` has the base class of rules and findings,
+which have a code and a page of documentation.
 ``shell.css`` and ``shell.js`` are shared by all pages: colors, building DOM elements from text, the
 theme, keyboard shortcuts and their help. Each page adds its own files.
 
 >>> from pmapx._src.pages import shell
->>> page = shell.Page("Sizes", data={"sizes": [1, 2]}, scripts=("shell.js",))
->>> shell.render(page).startswith("<!doctype html>")
+>>> shell.render("Sizes", {"sizes": [1, 2]}).startswith("<!doctype html>")
 True
 
 The page's own script uses the global ``shell``::

@@ -1,12 +1,11 @@
 """Assembles a page: its styles, scripts and escaped data, under a content security policy."""
 
 import base64
-import dataclasses
 import hashlib
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 
 from pmapx import _version
@@ -29,41 +28,35 @@ _DOCUMENT = """<!doctype html>
 </body>
 </html>
 """
-_NOSCRIPT = "This page needs JavaScript; it loads nothing from elsewhere."
+
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Page:
-    """The parts of a page: files of this folder, and data blocks that its script reads by name.
+def render(
+    title: str,
+    data: Mapping[str, object],
+    styles: Sequence[str] = ("shell.css",),
+    scripts: Sequence[str] = ("shell.js",),
+    noscript: str = "This page needs JavaScript; it loads nothing from elsewhere.",
+) -> str:
+    """Returns a page of files of this folder, and data that its script reads by name, as HTML.
 
-    ``data`` may hold anything that JSON can. A block is parsed when the script reads it, so a large
-    page starts faster if its data comes in many blocks.
-    """
+    A block of data is parsed when the script reads it, so a large page starts faster if its data
+    comes in many blocks.
 
-    title: str
-    data: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    styles: tuple[str, ...] = ("shell.css",)
-    scripts: tuple[str, ...] = ("shell.js",)
-    noscript: str = _NOSCRIPT
-
-
-def render(page: Page) -> str:
-    """Returns the page as one HTML document.
-
-    >>> "\\\\u003cscript" in render(Page("Names", data={"names": ["<script>"]}))
+    >>> "\\\\u003cscript" in render("Names", {"names": ["<script>"]})
     True
     """
-    style = "\n".join(map(_asset, page.styles))
+    style = "\n".join(map(_asset, styles))
     # Each file is its own scope, except for one global name that later files may use.
-    script = "\n".join(map(_asset, page.scripts))
+    script = "\n".join(map(_asset, scripts))
     return _DOCUMENT.format(
         policy=_policy(style, script),
         version=_version.__version__,
-        title=text(page.title),
+        title=text(title),
         style=style,
-        noscript=text(page.noscript),
-        blocks="\n".join(_block(name, content) for name, content in page.data.items()),
+        noscript=text(noscript),
+        blocks="\n".join(_block(name, content) for name, content in data.items()),
         script=script,
     )
 

@@ -60,15 +60,15 @@ def scan_counts(eqn: JaxprEqn) -> tuple[int, int] | None:
     # Releases differ in how they mark the operands that are carried. The types show it: an operand
     # that is scanned over and a result that is stacked have one dimension more than in the body.
     body = opened(eqn.params["jaxpr"])
-    xs = count_of_other_rank(eqn.invars, body.invars)
-    ys = count_of_other_rank(eqn.outvars, body.outvars)
+    xs = _count_of_other_rank(eqn.invars, body.invars)
+    ys = _count_of_other_rank(eqn.outvars, body.outvars)
     if xs is None or ys is None:
         return None
     num_carry = len(body.outvars) - ys
     return len(eqn.invars) - xs - num_carry, num_carry
 
 
-def count_of_other_rank(outside: Sequence[Any], inside: Sequence[Any]) -> int | None:
+def _count_of_other_rank(outside: Sequence[Any], inside: Sequence[Any]) -> int | None:
     """How many variables of a loop have another rank in its body; None: some have no shape."""
     pairs = [(a.aval, b.aval) for a, b in zip(outside, inside, strict=True)]
     if not all(hasattr(aval, "shape") for pair in pairs for aval in pair):

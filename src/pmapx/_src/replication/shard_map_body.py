@@ -75,17 +75,12 @@ def shard_map_outputs(
     *,
     trust_unknown: bool = False,
 ) -> list[Variation] | None:
-    """Finds over which mesh axes each output of a jitted `shard_map` may vary.
+    """Finds over which mesh axes each output of a jitted `shard_map` may vary, by its body.
 
-    Args:
-        closed_jaxpr: of a function that is one `shard_map`, inside any number of `jax.jit`.
-        varying: the mesh axes that each argument varies over, where `in_specs` do not show them.
-        trust_unknown: take a primitive that JAX does not define for a function of its operands:
-            for warnings, never to justify a change.
+    None unless the function has exactly one. `varying` are the mesh axes that each argument varies
+    over, where `in_specs` do not show them. `trust_unknown` is for warnings, never to justify a
+    change.
 
-    Returns:
-        One `Variation` for each output of the body, whatever its `out_specs`; None unless the
-        function has exactly one `shard_map`.
 
     >>> import jax, numpy as np
     >>> from jax.sharding import Mesh, PartitionSpec as P

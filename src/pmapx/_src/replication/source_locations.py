@@ -7,7 +7,9 @@ import traceback
 from jax.extend import source_info_util
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
-_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")) + os.sep
+from pmapx._src.errors.base import package_folders
+
+_PACKAGE = package_folders("pmapx")
 _LIBRARIES = re.compile(r"[\\/](site|dist)-packages[\\/]")
 _FRAME = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:(?P<column>\d+))? \(")
 _DEPTH = 100

@@ -6,12 +6,19 @@ import operator
 import os
 from collections.abc import Iterator, Sequence
 
+from pmapx._src.source.command_error import reason
+
 SUFFIXES = (".py", ".pyi", ".ipynb")
-NEVER = frozenset(
+# Folders without code of the program: histories and caches, and what is installed.
+CACHES = frozenset(
     {
-        "__pycache__", "__pypackages__", "node_modules", "site-packages", "venv",
-        ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox", ".pytest_cache",
-        ".ruff_cache", ".svn", ".tox", ".venv",
+        ".git", ".hg", ".svn", "__pycache__", ".hypothesis", ".ipynb_checkpoints", ".mypy_cache",
+        ".pytest_cache", ".ruff_cache",
+    }
+)  # fmt: skip
+ENVIRONMENTS = frozenset(
+    {
+        "__pypackages__", "node_modules", "site-packages", "venv", ".venv", ".tox", ".nox", ".eggs",
     }
 )  # fmt: skip
 
@@ -53,7 +60,7 @@ def _walk(
     try:
         entries = sorted(os.scandir(folder), key=operator.attrgetter("name"))
     except OSError as error:
-        yield Unreadable(folder, _reason(error)), ""
+        yield Unreadable(folder, reason(error)), ""
         return
     folders = []
     for entry in entries:
@@ -64,16 +71,21 @@ def _walk(
             if is_named and entry.is_file(follow_symlinks=False):
                 yield entry.path, real_folder + os.sep + entry.name
             elif entry.is_dir(follow_symlinks=False):
-                if entry.name not in NEVER and not os.path.exists(f"{entry.path}/pyvenv.cfg"):
+                if entry.name not in CACHES and not is_environment(entry.path, entry.name):
                     folders.append(entry)
             elif is_named and entry.is_symlink():
                 real = os.path.realpath(entry.path)
                 if _is_inside(real, roots):
                     yield entry.path, real
         except OSError as error:
-            yield Unreadable(entry.path, _reason(error)), ""
+            yield Unreadable(entry.path, reason(error)), ""
     for entry in folders:
         yield from _walk(entry.path, real_folder + os.sep + entry.name, roots, exclude)
+
+
+def is_environment(path: str, name: str) -> bool:
+    """Returns whether a folder has installed packages."""
+    return name in ENVIRONMENTS or os.path.exists(os.path.join(path, "pyvenv.cfg"))
 
 
 def is_excluded(path: str, name: str, exclude: Sequence[str]) -> bool:
@@ -100,7 +112,3 @@ def _is_inside(real: str, roots: Sequence[str]) -> bool:
     return os.path.isfile(real) and any(
         real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in roots
     )
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()

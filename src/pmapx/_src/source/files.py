@@ -16,8 +16,9 @@ import tokenize
 import warnings
 from typing import TYPE_CHECKING
 
+from pmapx._src.source.command_error import reason
 from pmapx._src.source.discovery import Unreadable
-from pmapx._src.source.location import Place
+from pmapx._src.source.location import LINE_END, Place
 
 if TYPE_CHECKING:
     from pmapx._src.source import notebooks
@@ -74,7 +75,7 @@ def read_bytes(path: str) -> bytes | Unreadable:
         finally:
             os.close(descriptor)
     except OSError as error:
-        return Unreadable(path, (error.strerror or type(error).__name__).lower())
+        return Unreadable(path, reason(error))
     except ValueError as error:
         return Unreadable(path, str(error))
 
@@ -106,9 +107,8 @@ class Source:
     def lines(self) -> list[str]:
         """The lines as Python counts them."""
         if self._lines is None:
-            # str.splitlines would also split at form feeds and other separators.
             text = self.text
-            self._lines = re.split("\r\n|\r|\n", text) if "\r" in text else text.split("\n")
+            self._lines = LINE_END.split(text) if "\r" in text else text.split("\n")
         return self._lines
 
     def line(self, number: int) -> str:
@@ -183,7 +183,7 @@ def parse(path: str, data: bytes) -> Source | Unreadable:
             return _parse_notebook(path, data)
         if b"\0" in data:
             return Unreadable(path, "binary: it has null bytes")
-        text = _decode(data)
+        _, text = decoded(data)
         return Source(path, text, _tree(text))
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
@@ -203,10 +203,10 @@ def _hint(error: SyntaxError) -> str:
     return ""
 
 
-def _decode(data: bytes) -> str:
+def decoded(data: bytes) -> tuple[str, str]:
+    """Returns the encoding that a file declares, and its text without a byte order mark."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    text = data.decode(encoding)
-    return text.removeprefix(codecs.BOM_UTF8.decode("utf-8"))
+    return encoding, data.decode(encoding).removeprefix(codecs.BOM_UTF8.decode("utf-8"))
 
 
 def _tree(text: str) -> ast.Module:

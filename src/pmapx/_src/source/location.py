@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
+import re
+
+# As Python counts lines; str.splitlines would also split at form feeds and other separators.
+LINE_END = re.compile("\r\n|\r|\n")
 
 
 class Confidence(enum.IntEnum):

@@ -5,6 +5,8 @@ import json
 import re
 from typing import Any
 
+from pmapx._src.source.location import LINE_END
+
 # Cell magics whose cell is still Python.
 _PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun", "%%python", "%%python3")
 _MAGIC_LINE = re.compile(r"^(\s*)(?:[%!?]|.*\?{1,2}\s*$)")
@@ -74,7 +76,7 @@ def _text(cell: dict[str, Any]) -> str:
 
 
 def _python(source: str) -> str:
-    lines = re.split("\r\n|\r|\n", source)
+    lines = LINE_END.split(source)
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and not first.startswith(_PYTHON_MAGICS):
         return "\n".join("" for _ in lines)

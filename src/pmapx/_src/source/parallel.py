@@ -18,12 +18,8 @@ _NUMBER = struct.Struct("<I")
 
 def can_fork() -> bool:
     """Returns whether this process may be copied: not with threads that hold locks, as JAX's do."""
-    return (
-        sys.platform == "linux"
-        and hasattr(os, "fork")
-        and threading.active_count() == 1
-        and "jax" not in sys.modules
-    )
+    is_alone = threading.active_count() == 1 and "jax" not in sys.modules
+    return sys.platform == "linux" and is_alone
 
 
 def processors() -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pmapx._src.audit.hlo.collectives import counts
 from pmapx._src.audit.report.audit_report import AuditedFunction
-from pmapx._src.audit.report.formatting import counted, in_bytes, listed, parsed_bytes, place
+from pmapx._src.pages.formatting import counted, in_bytes, listed, parsed_bytes, place
 
 
 class BudgetExceeded(AssertionError):
@@ -61,10 +61,7 @@ class Budget:
             yield from self._memory(function, of)
 
     def _collectives(self, function: AuditedFunction, of: str) -> Iterator[str]:
-        counts: collections.Counter[str] = collections.Counter()
-        for exchange in function.exchanges:
-            counts[exchange.kind] += exchange.times_at_least
-        for kind, count in counts.items():
+        for kind, count in counts(function.exchanges).items():
             allowed = (self.collectives or {}).get(kind, 0)
             if count > allowed:
                 causes = _causes(function, kind)

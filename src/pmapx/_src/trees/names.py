@@ -31,12 +31,18 @@ def function_name(fun: Callable[..., Any]) -> str:
 
 def source_of(fun: Callable[..., Any]) -> Any:
     """Returns what JAX needs to name the file and line of a function, without the function."""
-    name = function_name(fun)
-    while isinstance(fun, functools.partial):
-        fun = fun.func
-    fun = inspect.unwrap(fun)
-    code = getattr(fun, "__code__", None) or getattr(type(fun).__call__, "__code__", None)
+    code, name = code_of(fun), function_name(fun)
     return None if code is None else types.SimpleNamespace(__code__=code, __name__=name)
+
+
+def code_of(fun: Callable[..., Any]) -> types.CodeType | None:
+    """Returns the code behind partials, methods and wrappers; None for what is not in Python."""
+    inner: Any = inspect.unwrap(fun)
+    while isinstance(inner, functools.partial | types.MethodType):
+        within = inner.func if isinstance(inner, functools.partial) else inner.__func__
+        inner = inspect.unwrap(within)
+    code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
+    return code if isinstance(code, types.CodeType) else None
 
 
 def name_source(wrapper: Callable[..., Any], source: Any) -> None:

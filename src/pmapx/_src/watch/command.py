@@ -36,36 +36,19 @@ def run(
     timeout: float | None = None,
     progress: Progress | None = None,
 ) -> int | None:
-    """Runs a command to its end.
+    """Runs a command, or a notebook in its place, to its end.
 
-    By default it shares the terminal, and Ctrl-C is left to the program, whose records are worth
-    reading; a second one ends it. With a ``log`` it gets its own session, and all processes
-    that it started end with it.
+    ``hooks``, as ``module:name``, are called in turn with the folder for ``records``. By default
+    the command shares the terminal, and Ctrl-C is left to the program, whose records are worth
+    reading; a second one ends it. With a ``log`` for its output it gets its own session, and all
+    processes that it started end with it; it may have a ``timeout`` in seconds and ``progress``.
 
-    Examples:
-      >>> import sys, tempfile
-      >>> with tempfile.TemporaryDirectory() as folder:
-      ...     status = run([sys.executable, "-c", "print(1)"], [], folder, log=f"{folder}/log")
-      >>> status
-      0
+    >>> import sys, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run([sys.executable, "-c", "print(1)"], [], folder, log=f"{folder}/log")
+    0
 
-    Args:
-      command: the program and its arguments; ``python`` means this Python if there is no other,
-        and a notebook may take the place of the program.
-      hooks: functions as ``module:name``, called in turn with the folder for records, a ``Path``.
-      records: the folder that hooks write to.
-      devices: the number of virtual CPU devices; None leaves the devices alone.
-      cwd: the folder that it runs in, by default the current one.
-      env: its environment, by default that of this process.
-      log: the file for its output.
-      timeout: the seconds after which it is stopped; needs a ``log``.
-      progress: called with the seconds that have passed; needs a ``log``.
-
-    Returns:
-      The exit status, or None if it was stopped after ``timeout``.
-
-    Raises:
-      OSError: if the command cannot be started.
+    Returns the exit status, or None after the timeout; raises OSError if it cannot be started.
     """
     inherited = with_devices(os.environ if env is None else env, devices)
     command = _with_notebook(command)

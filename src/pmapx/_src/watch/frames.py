@@ -5,16 +5,13 @@ import sys
 import types
 from collections.abc import Iterator
 
-import jax
-
-import pmapx
+from pmapx._src.errors.base import package_folders
 
 Span = tuple[str, int, int, int, int]
 """A file, and the first and last line and column of an expression, as ``ast`` counts them."""
 
-_LIBRARIES = tuple(
-    os.path.dirname(os.path.abspath(str(package.__file__))) + os.sep for package in (jax, pmapx)
-)
+
+_LIBRARIES = package_folders("jax", "pmapx")
 
 
 def is_library(frame: types.FrameType) -> bool:

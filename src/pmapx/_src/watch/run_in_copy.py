@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from pmapx._src.distributed import launcher
+from pmapx._src.source.command_error import reason
 from pmapx._src.watch import command
 from pmapx._src.watch.tree_copies import CannotRunError, TreeCopy, copy_beside
 
 # Virtual devices on a machine with a CPU only.
 DEVICES = 8
-_FORCED = "--xla_force_host_platform_device_count"
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 # The end of the output that is kept, in bytes.
 _MOST_OUTPUT = 1 << 20
@@ -30,23 +30,14 @@ Progress = Callable[[str, float], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ran:
-    """A command that has ended.
+    """A command that has ended."""
 
-    Attributes:
-      status: its exit status, None if it was stopped after the time limit.
-      seconds: the time that it took.
-      output: the end of what it printed, with paths of the user's tree.
-      failure: why it did not end well, in a line; empty if it did.
-      copy: the copy of the tree that it ran in, which is removed by now.
-      written: files of the user's tree that it changed, since they were too large to copy.
-    """
-
-    status: int | None
+    status: int | None  # None if it was stopped after the time limit.
     seconds: float
-    output: str
-    failure: str
-    copy: TreeCopy
-    written: Sequence[Path]
+    output: str  # The end of what it printed, with paths of the user's tree.
+    failure: str  # Why it did not end well, in a line; empty if it did.
+    copy: TreeCopy  # Removed by now.
+    written: Sequence[Path]  # Files of the user's tree that it changed: too large to copy.
 
 
 class Command:
@@ -61,14 +52,10 @@ class Command:
         env: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Finds out how many devices it has.
+        """Takes the program and its arguments; ``devices`` are those of ``default_devices``.
 
-        Args:
-          words: the program and its arguments.
-          devices: the number of virtual CPU devices; by default that of ``default_devices``.
-          timeout: the seconds after which a run is stopped.
-          env: its environment, by default that of this process.
-          progress: called with the step that runs and the seconds that have passed.
+        A run is stopped after ``timeout`` seconds. ``progress`` is called with the step that runs
+        and the seconds that have passed.
         """
         self.words = tuple(words)
         self.env = dict(os.environ if env is None else env)
@@ -88,23 +75,14 @@ class Command:
         is_legacy: bool = True,
         step: str = "",
     ) -> Ran:
-        """Runs it to its end in a copy of a tree.
+        """Runs it to its end in a copy of the tree ``root``, or in the current folder itself.
 
-        Paths to the tree in the command and in PYTHONPATH are redirected to the copy.
+        Paths to the tree in the command and in PYTHONPATH are redirected to the copy, in which
+        ``changed`` files, by their real paths, have new contents. The ``listener``, a hook, writes
+        to the folder ``records``, and reads ``settings.json`` there: the ``settings``, and the
+        ``root`` of the copy. ``step`` names the run for the progress.
 
-        Args:
-          listener: the hook that watches the program, as ``module:name``.
-          records: the folder that the listener writes to, made if it is not there. It reads
-            ``settings.json`` there, with the ``root`` of the copy.
-          root: the tree; None to run in the current folder itself.
-          cwd: the working directory, in the tree.
-          changed: the new contents of files in the copy, by their real paths.
-          settings: more that the listener reads.
-          is_legacy: whether the program runs in the legacy mode.
-          step: what is run, for the progress.
-
-        Raises:
-          CannotRunError: if the tree cannot be copied, or the command cannot be started.
+        Raises ``CannotRunError`` if the tree cannot be copied, or the command cannot be started.
         """
         here, log = Path(os.path.realpath(cwd)), records / "output"
         records.mkdir(exist_ok=True)
@@ -128,8 +106,7 @@ class Command:
                     progress=self.progress and functools.partial(self.progress, step),
                 )
             except OSError as error:
-                why = (error.strerror or str(error)).lower()
-                raise CannotRunError(f"cannot run {words[0]}: {why}") from None
+                raise CannotRunError(f"cannot run {words[0]}: {reason(error)}") from None
             seconds = time.monotonic() - started
             # The user knows the tree, not its copy.
             output = _end(log).replace(str(copy.path), str(copy.root))
@@ -192,7 +169,7 @@ def default_devices(env: Mapping[str, str]) -> int | None:
     >>> default_devices({"JAX_PLATFORMS": "cpu"})
     8
     """
-    if _FORCED in env.get("XLA_FLAGS", ""):
+    if launcher.DEVICES_FLAG in env.get("XLA_FLAGS", ""):
         return None
     platforms = env.get("JAX_PLATFORMS", "")
     if not platforms:

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import sys
 import types
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import jax
 
 from pmapx._src import fastpath
 from pmapx._src.legacy import install
-from pmapx._src.legacy.patches import AfterImport
+from pmapx._src.legacy.patches import AfterImport, current
 from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.watch import frames
 
@@ -170,9 +169,7 @@ def _watch_pmap(listener: Listener) -> None:
 
 
 def _replace_shard_map(listener: Listener, module: types.ModuleType) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        transform = getattr(module, "shard_map", None)
+    transform = current(module, "shard_map")
     if transform is not None:
         vars(module)["shard_map"] = watching(listener, "shard_map", transform)
 

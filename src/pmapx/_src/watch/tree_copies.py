@@ -11,18 +11,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pmapx._src.source.command_error import CommandError
+from pmapx._src.source.command_error import CommandError, reason
+from pmapx._src.source.discovery import CACHES, is_environment
 
 # The size up to which a file is copied, and the size of all copies.
 SMALL = 64 << 20
 MOST_COPIED = 1 << 30
-_LEFT_OUT = frozenset(
-    {
-        ".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache",
-        ".hypothesis", ".ipynb_checkpoints",
-    }
-)  # fmt: skip
-_LINKED = frozenset({"node_modules", "site-packages", "venv", ".venv", ".tox", ".nox", ".eggs"})
 
 
 class CannotRunError(CommandError):
@@ -80,11 +74,7 @@ def tree_around_paths(paths: Sequence[str]) -> Path:
 
 
 def copy_beside(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> TreeCopy:
-    """Copies a tree into an empty folder, with links to what is next to the tree.
-
-    Raises:
-      CannotRunError: if it cannot be copied.
-    """
+    """Copies a tree into an empty folder, with links to what is next to the tree."""
     root = Path(os.path.realpath(root))
     folder.mkdir(parents=True)
     with contextlib.suppress(OSError):  # Not every folder above can be listed.
@@ -95,8 +85,8 @@ def copy_beside(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> Tree
     try:
         return TreeCopy(root, copy, copy_tree(root, copy, changed))
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise CannotRunError(f"cannot copy {root} to run the command in: {why}") from None
+        why = f"cannot copy {root} to run the command in: {reason(error)}"
+        raise CannotRunError(why) from None
 
 
 def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> dict[Path, tuple[int, int]]:
@@ -113,12 +103,12 @@ def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> dict[Pat
         here.mkdir(parents=True, exist_ok=True)
         for name in list(folders):
             path = Path(folder, name)
-            if name in _LEFT_OUT:
+            if name in CACHES:
                 folders.remove(name)
             elif path.is_symlink():
                 folders.remove(name)
                 _link(path, here / name, root, into)
-            elif name in _LINKED or (path / "pyvenv.cfg").exists() or _holds(path, into):
+            elif is_environment(str(path), name) or _holds(path, into):
                 folders.remove(name)
                 if not _holds(path, into):
                     (here / name).symlink_to(path)

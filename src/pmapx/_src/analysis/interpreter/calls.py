@@ -46,22 +46,11 @@ from pmapx._src.analysis.values import (
 
 
 def _call_bound(frame: Frame, bound: Bound, arguments: Arguments, node: ast.expr) -> Value:
-    with_self = Arguments(
-        [value(bound.owner), *arguments.args],
-        arguments.keywords,
-        [None, *arguments.nodes],
-        arguments.is_open,
-    )
-    return call_function(frame, bound.function, with_self)
+    return call_function(frame, bound.function, arguments.after([value(bound.owner)], ()))
 
 
 def _call_partial(frame: Frame, partial: Partial, arguments: Arguments, node: ast.expr) -> Value:
-    together = Arguments(
-        [*partial.args, *arguments.args],
-        {**dict(partial.keywords), **arguments.keywords},
-        [*[None] * len(partial.args), *arguments.nodes],
-        arguments.is_open,
-    )
+    together = arguments.after(partial.args, partial.keywords)
     # While a partial is applied, the place where it was written is the site.
     project = frame.module.project
     before = project.through
@@ -268,8 +257,7 @@ def _call_shape(frame: Frame, fact: Function | Bound | Partial | Derivative | Ma
     if isinstance(fact, Function):
         return call_function(frame, fact, Arguments([], {}))
     if isinstance(fact, Bound):
-        owner = Arguments([value(fact.owner)], {}, [None])
-        return call_function(frame, fact.function, owner)
+        return call_function(frame, fact.function, Arguments([value(fact.owner)], {}, [None]))
     if isinstance(fact, Derivative):
         return _derivative_result(fact, UNKNOWN, Arguments([], {}))
     return _result_shape(frame, fact.function)

@@ -205,8 +205,7 @@ def _comprehension(
         guards=frame.guards,
     )
     for generator in node.generators:
-        iterated = evaluate(inner, generator.iter)
-        element = iterate(inner, generator.iter, iterated)
+        element = iterate(evaluate(inner, generator.iter))
         assign(inner, generator.target, element, generator.iter, (EACH,))
         for condition in generator.ifs:
             evaluate(inner, condition)
@@ -221,7 +220,7 @@ def _yield(frame: Frame, node: ast.Yield | ast.YieldFrom) -> Value:
     if node.value is not None:
         held = evaluate(frame, node.value)
         if isinstance(node, ast.YieldFrom):
-            held = iterate(frame, node.value, held)
+            held = iterate(held)
         frame.yielded = join(frame.yielded or UNKNOWN, held)
     else:
         frame.yielded = frame.yielded or UNKNOWN

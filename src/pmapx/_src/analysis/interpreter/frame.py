@@ -125,6 +125,12 @@ class Arguments:
     # After ``*args`` of unknown length, positions are not known.
     is_open: bool = False
 
+    def after(self, args: Sequence[Value], keywords: Sequence[tuple[str, Value]]) -> Arguments:
+        """Returns these arguments after others, such as those of a partial."""
+        nodes = [*[None] * len(args), *self.nodes]
+        together = {**dict(keywords), **self.keywords}
+        return Arguments([*args, *self.args], together, nodes, self.is_open)
+
     def get(self, position: int, name: str) -> Value:
         if position < len(self.args):
             return self.args[position]

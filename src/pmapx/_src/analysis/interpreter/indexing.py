@@ -29,7 +29,7 @@ from pmapx._src.analysis.values import (
 )
 
 
-def iterate(frame: Frame, node: ast.expr, iterated: Value) -> Value:
+def iterate(iterated: Value) -> Value:
     """Returns what a loop's variable holds."""
     element = UNKNOWN
     for fact in iterated:
@@ -57,7 +57,7 @@ def store_item(frame: Frame, container: ast.expr, index: Value, held: Value) -> 
         # A dict with stacked leaves is itself a stacked tree.
         frame.env.set_path(path, join(before, kept))
     else:
-        parts = [iterate(frame, container, value(fact)) for fact in lists]
+        parts = [iterate(value(fact)) for fact in lists]
         others = frozenset(fact for fact in before if fact not in lists)
         frame.env.set_path(path, join(others, value(Elements(join(kept, *parts)))))
 

@@ -132,8 +132,7 @@ def _augmented_assign(frame: Frame, node: ast.AugAssign) -> None:
 
 
 def _for(frame: Frame, node: ast.For | ast.AsyncFor) -> None:
-    iterated = evaluate(frame, node.iter)
-    element = iterate(frame, node.iter, iterated)
+    element = iterate(evaluate(frame, node.iter))
 
     def once() -> None:
         assign(frame, node.target, element, node.iter, (EACH,))

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from pmapx._src.audit.findings import Finding
 from pmapx._src.audit.findings.index_gathers import INDEXING
 from pmapx._src.audit.report.audit_report import AuditedFunction, Remark
-from pmapx._src.audit.report.formatting import in_bytes, place
+from pmapx._src.pages.formatting import in_bytes, place
 
 
 class CollectiveNotWritten(Finding):

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from pmapx._src.audit.findings import Finding
 from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Remark
-from pmapx._src.audit.report.formatting import counted, in_bytes, place
+from pmapx._src.pages.formatting import counted, in_bytes, place
 
 INDEXING = ("slice", "dynamic_slice", "gather", "squeeze", "getitem")
 

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from pmapx._src.audit.findings import Finding
 from pmapx._src.audit.report.audit_report import AuditedFunction, Remark
-from pmapx._src.audit.report.formatting import counted, in_bytes
+from pmapx._src.pages.formatting import counted, in_bytes
 
 _FIX = "place it before the loop; for batches, use pmapx.shard_batch or pmapx.prefetch"
 

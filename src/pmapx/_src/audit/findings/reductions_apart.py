@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 from pmapx._src.audit.findings import Finding
 from pmapx._src.audit.report.audit_report import AuditedFunction, Exchange, Remark
-from pmapx._src.audit.report.formatting import counted, in_bytes, listed, place
+from pmapx._src.pages.formatting import counted, in_bytes, listed, place
 
 
 class ReductionsApart(Finding):

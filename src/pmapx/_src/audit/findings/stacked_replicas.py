@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from pmapx._src.audit.findings import Finding
 from pmapx._src.audit.report.audit_report import AuditedFunction, Remark
-from pmapx._src.audit.report.formatting import arrays, in_bytes
+from pmapx._src.pages.formatting import arrays, in_bytes
 
 
 class StackedReplicas(Finding):

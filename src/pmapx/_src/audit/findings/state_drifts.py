@@ -1,9 +1,8 @@
-import re
 from collections.abc import Iterator
 
 from pmapx._src.audit.findings import Finding
 from pmapx._src.audit.report.audit_report import AuditedFunction, Leaf, Remark
-from pmapx._src.audit.report.formatting import arrays, listed
+from pmapx._src.pages.formatting import arrays, listed, parts
 
 
 class StateDrifts(Finding):
@@ -26,14 +25,14 @@ class StateDrifts(Finding):
             for leaf in function.arguments
             if leaf.carried in outputs and leaf.dtype.startswith(("float", "bfloat", "complex"))
         ]
-        stays = {_argument(leaf) for leaf, after in pairs if after.is_equal and leaf.is_split}
+        stays = {parts(leaf.path)[0] for leaf, after in pairs if after.is_equal and leaf.is_split}
         drifting: dict[str | None, list[tuple[Leaf, Leaf]]] = {}
         for leaf, after in pairs:
             starts_equal = leaf.is_equal or not leaf.is_compared
             # Not a batch that is returned in its shape: part of a state, or of a tree next to one.
-            is_tree = leaf.path != _argument(leaf)
+            argument, *keys = parts(leaf.path)
             starts_so = leaf.is_compared or leaf.is_constant
-            is_state = _argument(leaf) in stays or (stays and is_tree and starts_so)
+            is_state = argument in stays or (stays and keys and starts_so)
             if leaf.is_split and starts_equal and is_state and not after.is_equal:
                 drifting.setdefault(after.since, []).append((leaf, after))
         for since, several in drifting.items():
@@ -48,7 +47,3 @@ class StateDrifts(Finding):
                 function,
                 size=sum(leaf.bytes_a_device for leaf, _ in several),
             )
-
-
-def _argument(leaf: Leaf) -> str:
-    return re.split(r"[\[.]", leaf.path, maxsplit=1)[0]

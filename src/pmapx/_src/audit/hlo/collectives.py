@@ -1,10 +1,11 @@
 """The collectives of a compiled program: their bytes, and the mesh axes that they run over."""
 
+import collections
 import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pmapx._src.audit.hlo import parser
 from pmapx._src.audit.hlo.parser import Instruction, Module, replica_groups
@@ -61,16 +62,21 @@ class Collective:
         return self.between * self.times_at_least
 
 
+def counts(found: Iterable[Collective]) -> dict[str, int]:
+    """Returns how often collectives of each kind run in a call, at least."""
+    by_kind: collections.Counter[str] = collections.Counter()
+    for each in found:
+        by_kind[each.kind] += each.times_at_least
+    return dict(by_kind)
+
+
 def collectives(
     text: str, axis_sizes: Mapping[str, int], slice_of: Sequence[int] = ()
 ) -> list[Collective]:
-    """Finds the collectives in a program's text.
+    """Finds the collectives in the text of a program, given the axes of its mesh, in order.
 
-    Args:
-      text: the program, as ``compiled.as_text()`` returns it.
-      axis_sizes: the axes of the mesh that it runs on, in order.
-      slice_of: for each device of the mesh, in order, the index of its slice; by default there is
-        one slice.
+    ``slice_of`` has the slice of each device of the mesh; by default there is one.
+
 
     >>> found = collectives('''
     ... ENTRY %main (x: f32[4]) -> f32[4] {

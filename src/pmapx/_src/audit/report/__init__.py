@@ -1,5 +1,5 @@
 """The report of an audit.
 
-``audit_report``, ``scaling_table`` and ``what_if_table`` are its data. ``as_text`` renders it, with
-``formatting``, and ``baseline`` compares it with an earlier one.
+``audit_report``, ``scaling_table`` and ``what_if_table`` are its data. ``as_text`` renders it, and
+``baseline`` compares it with an earlier one.
 """

@@ -4,9 +4,10 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Leaf
-from pmapx._src.audit.report.formatting import (
+from pmapx._src.pages.formatting import (
     arrays,
     counted,
+    first,
     in_bytes,
     in_seconds,
     listed,
@@ -208,12 +209,10 @@ def _findings(report: AuditReport) -> Iterator[str]:
     for remark in report.findings:
         groups.setdefault((remark.code, remark.function, remark.fix), []).append(remark.message)
     for (code, function, fix), messages in groups.items():
-        yield f"  {code} {f'{function}: ' if function else ''}{messages[0]}"
-        for message in messages[1:SHOWN_MESSAGES]:
-            yield f"         {message}"
-        if len(messages) > SHOWN_MESSAGES:
-            yield f"         and {len(messages) - SHOWN_MESSAGES} more"
-        yield f"         fix: {fix}"
+        message, *others = first(messages, SHOWN_MESSAGES)
+        yield f"  {code} {f'{function}: ' if function else ''}{message}"
+        for line in (*others, f"fix: {fix}"):
+            yield f"         {line}"
 
 
 def _indented(lines: Sequence[str] | Iterator[str]) -> Iterator[str]:

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from pmapx._src.audit.hlo.collectives import Collective
-from pmapx._src.audit.report.formatting import in_bytes, place
 from pmapx._src.audit.report.scaling_table import Scaling
 from pmapx._src.audit.report.what_if_table import WhatIf
+from pmapx._src.pages.formatting import in_bytes, place
 from pmapx._src.source.rewriting import atomic_write
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ import collections
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from pmapx._src.audit.hlo.collectives import counts
 from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport
-from pmapx._src.audit.report.formatting import in_bytes, place, table
+from pmapx._src.pages.formatting import in_bytes, place, table
 from pmapx._src.source.rewriting import atomic_write
 
 TOLERANCE = 0.02
@@ -99,11 +100,7 @@ class Comparison:
 
 
 def read(path: str | os.PathLike[str]) -> AuditReport:
-    """Reads a baseline, as ``to_json`` writes a report.
-
-    Raises:
-      ValueError: if the file is not one.
-    """
+    """Reads a baseline, as ``to_json`` writes a report; raises ValueError if the file is none."""
     try:
         with open(path, encoding="utf-8") as file:
             return AuditReport.from_dict(json.load(file))
@@ -154,24 +151,21 @@ def compare(baseline: AuditReport, report: AuditReport, tolerance: float = TOLER
 def _by_name(report: AuditReport) -> dict[str, AuditedFunction]:
     """Names the functions; the second signature of one is ``step (2)``."""
     named: dict[str, AuditedFunction] = {}
-    counts: collections.Counter[str] = collections.Counter()
+    seen: collections.Counter[str] = collections.Counter()
     for function in report.functions:
-        counts[function.name] += 1
-        number = counts[function.name]
+        seen[function.name] += 1
+        number = seen[function.name]
         named[function.name if number == 1 else f"{function.name} ({number})"] = function
     return named
 
 
 def _figures(function: AuditedFunction) -> dict[str, int]:
     history, memory = function.history, function.memory
-    kinds: collections.Counter[str] = collections.Counter()
-    for exchange in function.exchanges:
-        kinds[exchange.kind] += exchange.times_at_least
     found = {
         "compiles": history.compiles,
         "traces": history.traces or 0,
         "transferred inputs": len(history.moved),
-        **{f"{kind}s": count for kind, count in kinds.items()},
+        **{f"{kind}s": count for kind, count in counts(function.exchanges).items()},
         "sent": function.sent_in_a_call,
         "to other slices": function.between_in_a_call,
         "memory": 0 if memory is None else memory.total,
@@ -210,12 +204,3 @@ def _sent_by_line(function: AuditedFunction) -> dict[tuple[str, str | None, str 
         where = place(exchange.place) if exchange.place else None
         sent[exchange.kind, exchange.operation, where] += exchange.sent_in_a_call
     return dict(sent)
-
-
-def to_annotate(report: AuditReport, comparison: Comparison | None) -> Iterator[tuple[Any, ...]]:
-    """Yields annotations of lines: the kind, the line, a title and a message."""
-    for change in () if comparison is None else comparison.worse:
-        yield "error", change.place, "pmapx audit", str(change)
-    for remark in report.findings:
-        message = f"{remark.code} {remark.message}\n{remark.fix}"
-        yield "warning", remark.place, remark.code, message

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pmapx._src.audit.report.formatting import in_bytes, table
+from pmapx._src.pages.formatting import in_bytes, table
 
 _GROWS = 1.2
 """The factor from the fewest to the most devices that counts as growth; padding is less."""

@@ -4,10 +4,9 @@ Nothing here needs JAX, like the rest of a report.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 
-from pmapx._src.audit.report.formatting import arrays, in_bytes, in_seconds, table
+from pmapx._src.pages.formatting import arrays, in_bytes, in_seconds, parts, table
 
 MOST_GROUPS = 6
 
@@ -96,9 +95,7 @@ def groups_of(paths: Sequence[str]) -> dict[str, str]:
     >>> groups_of(["params['w']", "opt['m']"])
     {"params['w']": 'params', "opt['m']": 'opt'}
     """
-    keys = {path: re.findall(r"^[^\[.]+|\[[^\]]*\]|\.[^\[.]+", path) or [path] for path in paths}
-    parts = {path: "".join(found[:2]) for path, found in keys.items()}
-    is_one = len({found[0] for found in keys.values()}) == 1
-    if is_one and len(set(parts.values())) <= MOST_GROUPS:
-        return parts
-    return {path: found[0] for path, found in keys.items()}
+    arguments = {path: parts(path)[0] for path in paths}
+    inside = {path: "".join(parts(path)[:2]) for path in paths}
+    is_one = len(set(arguments.values())) == 1
+    return inside if is_one and len(set(inside.values())) <= MOST_GROUPS else arguments

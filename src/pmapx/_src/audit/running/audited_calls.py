@@ -15,6 +15,7 @@ from pmapx._src.audit.running.merge_reports import once_each_move
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import interconnect
 from pmapx._src.map.cache_info import CallStatistics
+from pmapx._src.trees.names import Abstract
 
 Make = Callable[[Any, Any], Subject | None]
 """Compiles a call's program; None if there is no mapped function in it."""
@@ -168,8 +169,7 @@ def _difference(before: Any, after: Any, subject: Subject) -> str:
 def _type(signature: Any) -> str:
     if len(signature) < 4:
         return str(signature[-1])
-    shape, dtype, *_ = signature
-    return f"{dtype}[{','.join(map(str, shape))}]"
+    return str(Abstract(*signature[:3]))
 
 
 def _at(signature: Any) -> str:

@@ -25,6 +25,7 @@ from pmapx._src.audit.running.request import Request, progress
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import retrace_jit
 from pmapx._src.audit.topology.compile_for import scaling
+from pmapx._src.trees import checked_leaves
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
 
@@ -105,7 +106,7 @@ class AuditListener(Listener):
         if is_sharded:
             where, shown = frames.line(), _shown(index)
             size = x.nbytes // shape[0] * (sharding.num_devices - 1)
-            kind = f"{x.dtype}[{','.join(map(str, shape))}]"
+            kind = str(checked_leaves.abstract(x))
             with self._lock:
                 read = self._indexing.get((where, shown)) or ShardRead(where, shown, 0, 0, kind)
                 self._indexing[where, shown] = ShardRead(

@@ -27,7 +27,6 @@ from pmapx._src.audit.topology.devices import devices_of
 from pmapx._src.audit.topology.growing_arguments import Scale
 from pmapx._src.audit.topology.retraced import Retraced
 from pmapx._src.map.pmap import PmapImpl
-from pmapx._src.trees import names
 from pmapx._src.trees import names as describe
 
 Build = Callable[[Sequence[jax.Device]], tuple[Any, ...]]
@@ -68,16 +67,11 @@ def compile_for(
 ) -> CompiledForTopology:
     """Compiles a mapped function ahead of time for a target topology.
 
-    In a mesh of several axes the first one grows, and in nested pmaps the outermost.
+    It is one of ``pmapx.pmap``, ``jax.pmap``, or ``jax.jit`` with a mesh, or what ``build`` returns
+    for the devices. Nothing is run: the arguments may be shapes and dtypes. In a mesh of several
+    axes the first one grows, and in nested pmaps the outermost. ``scale`` has which dimension of an
+    argument grows, ``reshard`` replaces the shardings of a jitted function.
 
-    Args:
-      mapped: a function of ``pmapx.pmap`` or ``jax.pmap``, or of ``jax.jit`` with a mesh.
-      args: its arguments here, or their shapes and dtypes; nothing is run.
-      topology: the topology's name, as ``devices_of`` takes it; or the devices.
-      kwargs: its keyword arguments.
-      build: returns the mapped function and its arguments for devices, in place of these.
-      scale: which dimension of an argument grows; others are inferred from the program.
-      reshard: replaces the shardings of a jitted function.
 
     >>> import jax, numpy as np, pmapx
     >>> step = pmapx.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
@@ -172,7 +166,7 @@ def scaling(
         target = compile_for(mapped, args, topology, **options)
         points.append(point_of(target, topology))
     points.sort(key=lambda point: point.devices)
-    name = names.function_name(options.get("build") or mapped)
+    name = describe.function_name(options.get("build") or mapped)
     return Scaling(name, tuple(points), tuple(growth_of(points)))
 
 

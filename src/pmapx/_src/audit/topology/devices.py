@@ -20,12 +20,9 @@ from pmapx._src.audit.topology.names import FAMILIES, Topology, names_of, parse
 
 
 def devices_of(topology: str) -> tuple[jax.Device, ...]:
-    """Returns the devices of a topology: to lower and compile for, not to run on.
+    """Returns the devices of a topology, by its name: to lower and compile for, not to run on.
 
-    Args:
-      topology: ``v5e:16x16`` and the like for a slice of TPUs (v4, v5e, v5p, v6e, tpu7x),
-        ``4x v5e:16x16`` for several slices, ``cpu:64`` for virtual CPU devices, ``gpu:2x8`` for
-        machines of GPUs such as this one has.
+    ``cpu:64`` has virtual CPU devices, ``gpu:2x8`` machines of GPUs such as this one has.
 
     >>> len(devices_of("cpu:1"))
     1
@@ -33,18 +30,17 @@ def devices_of(topology: str) -> tuple[jax.Device, ...]:
     return _devices(parse(topology))
 
 
-def check(topology: str) -> int:
-    """Raises an error if there is no such topology, or no compiler for it; returns its devices.
+def check(topology: Topology) -> None:
+    """Raises an error if there is no such topology, or no compiler for it.
 
     A GPU is not touched, so that the program finds it free.
     """
-    known = parse(topology)
-    if known.family != "gpu":
-        return len(_devices(known))
+    if topology.family != "gpu":
+        _devices(topology)
+        return
     plugins = importlib.metadata.entry_points(group="jax_plugins")
     if not any("cuda" in plugin.name for plugin in plugins):
-        raise errors.NoCompiler(known.name, "JAX's CUDA plugin", "pip install 'jax[cuda12]'")
-    return math.prod(known.shape)
+        raise errors.NoCompiler(topology.name, "JAX's CUDA plugin", "pip install 'jax[cuda12]'")
 
 
 @functools.lru_cache(maxsize=64)

@@ -70,11 +70,7 @@ class Exponents:
 
 
 class Walk:
-    """A walk through a jaxpr that relates the dimensions of its values.
-
-    Args:
-      axis: the mesh axis that grows.
-    """
+    """A walk through a jaxpr that relates the dimensions of its values; a mesh axis grows."""
 
     def __init__(self, axis: Any) -> None:
         self.axis = axis
@@ -316,10 +312,8 @@ def _first(walk: Walk, eqn: JaxprEqn, operands: list[Dimensions]) -> list[Dimens
 
 def _scan(walk: Walk, eqn: JaxprEqn, operands: list[Dimensions]) -> list[Dimensions]:
     body = jaxprs.opened(eqn.params["jaxpr"])
-    # As in shard_map_body: releases differ in how they mark what is carried, and the types show it.
-    xs = jaxprs.count_of_other_rank(eqn.invars, body.invars) or 0
-    carry = len(body.outvars) - (jaxprs.count_of_other_rank(eqn.outvars, body.outvars) or 0)
-    consts = len(operands) - xs - carry
+    # None raises a TypeError: nothing is known of the results.
+    consts, carry = jaxprs.scan_counts(eqn)  # type: ignore[misc]
     before, scanned = operands[: consts + carry], operands[consts + carry :]
     results = walk.jaxpr(body, [*before, *(each[1:] for each in scanned)])
     for one, other in zip(before[consts:], results[:carry], strict=True):

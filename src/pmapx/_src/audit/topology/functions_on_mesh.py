@@ -6,7 +6,6 @@ around its body. Everything else is shared with the original.
 
 import copy
 import functools
-import os
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -14,9 +13,8 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
+from pmapx._src.errors.base import package_folders
 from pmapx._src.watch.transforms import Watched
-
-_JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
 
 
 def on_mesh(value: Any, mesh: Mesh) -> Any:
@@ -186,7 +184,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 def _global_names(function: types.FunctionType) -> list[str]:
     """Returns the globals that a function and the functions inside it use; none for JAX's own."""
-    if function.__code__.co_filename.startswith(_JAX):
+    if function.__code__.co_filename.startswith(package_folders("jax")):
         return []
     names: dict[str, None] = {}
     codes = [function.__code__]

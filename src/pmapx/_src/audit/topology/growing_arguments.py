@@ -5,15 +5,14 @@ The exponents that the jaxpr decides (``dimension_exponents``) come first; then 
 """
 
 import dataclasses
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr
 
 from pmapx._src import errors
-from pmapx._src.audit.report.formatting import is_part
 from pmapx._src.audit.topology.dimension_exponents import Dimension, Walk
+from pmapx._src.pages.formatting import is_part, parts
 
 Scale = Mapping[str, int | None]
 """By the name of an argument, or of a part of it, the dimension that grows; None: it stays."""
@@ -36,15 +35,10 @@ def exponents_of(
     carried: Sequence[tuple[int, int]],
     scale: Scale | None = None,
 ) -> list[tuple[int, ...]]:
-    """Returns the exponent of each dimension of each argument.
+    """Returns the exponent of each dimension of each argument, by the program here.
 
-    Args:
-      jaxpr: of the program here.
-      axis: the mesh axis that grows.
-      size: its size here; None for a pmapped function, whose mapped axes are known to grow.
-      given: the arguments.
-      carried: pairs of an argument and the output that takes its place in the next call.
-      scale: the user's option.
+    ``size`` is that of the axis that grows; None for a pmapped function, whose mapped axes are
+    known to. ``carried`` has pairs of an argument and the output that takes its place.
     """
     given = [_as_named(leaf, scale or {}) for leaf in given]
     walk, inputs = _walked(jaxpr, axis, given, carried)
@@ -92,8 +86,7 @@ def _as_named(leaf: Given, scale: Scale) -> Given:
 def check_names(scale: Scale | None, known: Sequence[str], function: str) -> None:
     """Raises an error if ``scale`` names an argument that the function does not have."""
     for name in scale or ():
-        root = re.split(r"[\[.]", name, maxsplit=1)[0]
-        if known and root not in known:
+        if known and parts(name)[0] not in known:
             raise errors.NoSuchArgument(function, name, known)
 
 

@@ -134,12 +134,8 @@ class Fabric:
     ) -> float | None:
         """Estimates the time of one collective; None if no estimate can be made.
 
-        Args:
-          kind: XLA's name for it.
-          sent: the bytes that a device sends.
-          group_size: the number of devices in a group.
-          between: the bytes among ``sent`` that leave a slice.
-          slices: the number of slices that a group is in.
+        A device sends so many bytes, of which those ``between`` leave its slice.
+
 
         >>> fabric = Fabric("TPU v5 lite", 256, torus=(16, 16))
         >>> round(1e6 * fabric.seconds("all-reduce", 200_000_000, 256))

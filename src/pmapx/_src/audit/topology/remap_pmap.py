@@ -9,29 +9,25 @@ import jax
 
 from pmapx._src import errors, fastpath
 from pmapx._src.audit import donation
-from pmapx._src.audit.report.formatting import is_part
 from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
 from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names, grown_size
 from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Options
 from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.map.program import Program
-from pmapx._src.map.program_builder import ProgramBuilder
+from pmapx._src.map.program_builder import ProgramBuilder, builder_of
 from pmapx._src.map.program_cache import unshared
+from pmapx._src.pages.formatting import is_part
 from pmapx._src.spmd import axes, nesting
 from pmapx._src.trees import names as describe
-from pmapx._src.trees.signature import Call, Reader, Signature
+from pmapx._src.trees.signature import Call, Signature
 
 
 def programs_of(mapped: Any) -> ProgramBuilder | None:
     """Returns the programs of a pmapped function; one of ``jax.pmap`` is read as one of pmapx."""
-    programs = getattr(mapped, "_pmapx", None)
-    if isinstance(programs, ProgramBuilder):
-        # A wrapper has its attributes too.
-        return programs if programs.user_function() is mapped else None
     options = fastpath.pmap_options(mapped)
     if options is None:
-        return None
+        return builder_of(mapped)
     read = Options(**options, reshard="allow", oversubscribe=False, compiler_options=None)
     fun, statistics = mapped.__wrapped__, CallStatistics(describe.parameter_names(mapped))
     return ProgramBuilder(fun, read, statistics, unshared(fun))
@@ -46,8 +42,7 @@ def traced_on(
 ) -> Retraced:
     """Traces a pmapped function for other devices."""
     options = programs.options
-    reader = Reader(programs.function, programs.parameters, options.static_argnums)
-    call = reader.read(args, kwargs)
+    call = programs.reader.read(args, kwargs)
     signature = call.signature
     in_axes, names = programs.in_axes(signature)
     size, _ = axes.mapped_axis_size(in_axes, signature.leaves, names, options.axis_size)

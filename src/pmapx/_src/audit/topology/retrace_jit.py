@@ -21,6 +21,7 @@ from pmapx._src.audit import donation
 from pmapx._src.audit.topology.functions_on_mesh import on_mesh
 from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
 from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names, grown_size
+from pmapx._src.mesh.device_mesh import grid
 from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication.jaxprs import subjaxprs
 from pmapx._src.replication.traced_program import shard_maps
@@ -144,9 +145,7 @@ def _as_devices_of_jax(devices: Sequence[jax.Device]) -> Iterator[None]:
         if options.get("devices") or mesh.size != len(devices):
             return mesh
         # In the order of the arguments' mesh: that of ``make_mesh`` follows the links of a pod.
-        return Mesh(
-            _in_shape(devices, mesh.axis_sizes), mesh.axis_names, axis_types=mesh.axis_types
-        )
+        return Mesh(grid(devices, mesh.axis_sizes), mesh.axis_names, axis_types=mesh.axis_types)
 
     answers: dict[str, Callable[..., Any]] = {
         "make_mesh": mesh_there,
@@ -194,13 +193,7 @@ def grown(old: Mesh | AbstractMesh, devices: Sequence[jax.Device], function: str
     inner = [old.shape[name] for name in names[1:]]
     if len(devices) % math.prod(inner):
         raise errors.UnevenTopology(function, math.prod(inner), len(devices))
-    return Mesh(_in_shape(devices, (-1, *inner)), names, axis_types=old.axis_types)
-
-
-def _in_shape(devices: Sequence[jax.Device], shape: Sequence[int]) -> np.ndarray:
-    chosen = np.empty(len(devices), dtype=object)
-    chosen[:] = devices
-    return chosen.reshape(shape)
+    return Mesh(grid(devices, (-1, *inner)), names, axis_types=old.axis_types)
 
 
 def dynamic_positions(args: Sequence[Any], infos: Sequence[Any]) -> list[int]:

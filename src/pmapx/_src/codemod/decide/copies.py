@@ -350,9 +350,8 @@ def _broadcast(module: Module, node: ast.expr, shape: ast.expr) -> Copied | None
 
 
 def _is_count(module: Module, node: ast.expr) -> bool:
-    if module.facts.results.get(node, frozenset()) & known_names.DEVICE_COUNTS:
-        return True
-    return _counted(module, node) is not None
+    is_count = module.facts.is_result(node, known_names.DEVICE_COUNTS)
+    return is_count or _counted(module, node) is not None
 
 
 def _counted(module: Module, node: ast.expr) -> ast.expr | None:
@@ -366,7 +365,7 @@ def _counted(module: Module, node: ast.expr) -> ast.expr | None:
 
 def _is_devices(module: Module, node: ast.expr) -> bool:
     """Returns whether it is ``jax.local_devices()``, or some of these, under whatever name."""
-    if module.facts.results.get(node, frozenset()) & known_names.DEVICES:
+    if module.facts.is_result(node, known_names.DEVICES):
         return True
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
         return _is_devices(module, node.value)

@@ -175,7 +175,7 @@ class Use:
             trees += assigned_values(block_of(self.module, self.node), arg.id)
         facts = self.module.facts
         return any(
-            facts.results.get(part, frozenset()) & known_names.DEVICE_COUNTS
+            facts.is_result(part, known_names.DEVICE_COUNTS)
             or any(isinstance(fact, Mapped) for fact in facts.callees.get(part, ()))
             or (part in facts.calls and facts.calls[part].names & _PLACES)
             for tree in trees

@@ -40,19 +40,11 @@ def one_liner(module: Module, call: ast.Call, function: Function) -> OneLiner | 
     arguments = definition.args
     others = [*arguments.posonlyargs, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
     is_plain = len(arguments.args) == len(call.args) == 1 and not any(others) and not call.keywords
-    result = _result(definition)
+    result = syntax.result(definition)
     is_plain = is_plain and not isinstance(call.args[0], ast.Starred)
     if not is_plain or not isinstance(result, ast.Call):
         return None
     return _meaning(module, call.args[0], function.module, result, arguments.args[0].arg)
-
-
-def _result(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> ast.expr | None:
-    """Returns what a function returns that does nothing else."""
-    if isinstance(definition, ast.Lambda):
-        return definition.body
-    body = syntax.body(definition)
-    return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
 
 
 def in_makers(changes: Sequence[Change], modules: Iterable[Module]) -> list[Change]:
@@ -67,7 +59,7 @@ def in_makers(changes: Sequence[Change], modules: Iterable[Module]) -> list[Chan
     replaced = {node: f for node, f in makers.items() if _uses(f, several) <= changed}
     kept = [each for each in changes if each.maker is None or each.maker.node not in replaced]
     for function in replaced.values():
-        result = _result(function.node)
+        result = syntax.result(function.node)
         assert isinstance(result, ast.Call)
         devices = [*result.args[1:], *(keyword.value for keyword in result.keywords)]
         given = devices[0] if devices else None

@@ -157,10 +157,9 @@ def render(shown: MigrationReport) -> str:
     }
     # A file's block is parsed when it is looked at.
     blocks = {f"file-{number}": _file(file) for number, file in enumerate(shown.files)}
-    page = shell.Page(
+    return shell.render(
         "pmapx migrate", {"report": index, **blocks}, STYLES, SCRIPTS, _in_words(shown, lines)
     )
-    return shell.render(page)
 
 
 def counted(shown: MigrationReport) -> LineCounts:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pmapx._src.audit.report.formatting import in_bytes, in_seconds
+from pmapx._src.pages.formatting import in_bytes, in_seconds
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 # A form that sends or needs this much more than the other is not recommended.

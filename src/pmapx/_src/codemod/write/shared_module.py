@@ -29,17 +29,17 @@ from pmapx._src.codemod.write import import_paths
 from pmapx._src.emitted import functions
 from pmapx._src.emitted.functions import Manner
 from pmapx._src.source import files
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
 from pmapx._src.source.rewriting import added_imports
-from pmapx._src.source.rewriting.atomic_write import UnwritableError
 from pmapx._src.source.rewriting.edits import applied, between
 
 AUTO = "axis_types=(jax.sharding.AxisType.Auto,)"
 _DOCSTRING = '"""Meshes, and functions that map over their devices."""\n'
 
 
-class HelpersError(UnwritableError):
+class HelpersError(CommandError):
     """The module of the helper functions cannot be written or imported; one line says why."""
 
 

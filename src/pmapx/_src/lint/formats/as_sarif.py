@@ -48,9 +48,7 @@ def _rule(code: str) -> dict[str, Any]:
 
 def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
     place = finding.place
-    message = finding.message + (f" ({finding.hint})" if finding.hint else "")
-    if finding.cell is not None:
-        message = f"cell {finding.cell[0]}, line {finding.cell[1]}: {message}"
+    hint = f" ({finding.hint})" if finding.hint else ""
     # A notebook is JSON: the lines of its cells are not lines of the file.
     region = (
         {"startLine": 1}
@@ -77,7 +75,7 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
         "ruleId": finding.code,
         "ruleIndex": codes.index(finding.code),
         "level": _LEVELS[finding.confidence],
-        "message": {"text": message},
+        "message": {"text": f"{finding.in_cell}{finding.message}{hint}"},
         "locations": [
             {
                 "physicalLocation": {

@@ -6,6 +6,7 @@ from collections import Counter
 
 from pmapx._src.lint.check import Report
 from pmapx._src.lint.finding import Finding
+from pmapx._src.pages.formatting import counted
 from pmapx._src.source.location import Confidence
 
 _WIDEST = 160
@@ -83,12 +84,12 @@ def _width(text: str) -> int:
 
 
 def _summary(report: Report) -> str:
-    files = _count(report.files, "file")
+    files = counted(report.files, "file")
     baseline = []
     if report.known:
         baseline.append(f"{report.known:,} more in the baseline.")
     if report.gone:
-        gone = _count(report.gone, "finding")
+        gone = counted(report.gone, "finding")
         baseline.append(f"Gone from the baseline: {gone}; --write-baseline renews it.")
     if not report.files:
         step = "pass a folder or file with Python code, and look at exclude in pyproject.toml"
@@ -102,7 +103,7 @@ def _summary(report: Report) -> str:
         return "\n".join([found, *baseline, _dim(f"Next: {step}.")])
     counts = Counter(finding.code for finding in report.findings)
     places = len({finding.place.path for finding in report.findings})
-    found = _count(len(report.findings), "finding")
+    found = counted(len(report.findings), "finding")
     listed = ", ".join(f"{code} {number}x" for code, number in sorted(counts.items()))
     lines = [f"{_bold(found)} in {places} of {files}: {listed}"]
     safe = [f.fix.is_safe for f in report.findings if f.fix is not None]
@@ -116,7 +117,3 @@ def _summary(report: Report) -> str:
         steps.append("pmapx migrate shows the rewritten code")
     steps.append("pmapx explain CODE describes a finding")
     return "\n".join([*lines, _dim(f"Next: {'; '.join(steps)}.")])
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

@@ -19,8 +19,6 @@ from pmapx._src.source.location import Confidence, Place
 if TYPE_CHECKING:
     from pmapx._src.analysis.module import Module
 
-SECTIONS = ("What", "Why", "Before", "After", "Safety", "Guide")
-
 
 class Rule(Coded, ABC):
     """Turns the facts of a module into findings, each with the fix that the rule has for it."""

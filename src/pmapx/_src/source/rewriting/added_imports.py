@@ -38,14 +38,8 @@ def added(
 ) -> list[Edit]:
     """Returns the edits that give a file the imports that it lacks, and functions below them.
 
-    Args:
-      source: the file, or a notebook.
-      wanted: lines with one import each.
-      changed: lines with other edits, above which they go; in a notebook, into the first's cell.
-      functions: the texts of functions.
-      used: names above whose first use they go.
-      below: names of functions that they go behind, if the file has them.
-      in_first_cell: whether they go into the first cell of a notebook that has code.
+    They go above ``changed`` lines and the first use of ``used`` names, behind the functions
+    ``below``; in a notebook into the cell of the first changed line, or the first one with code.
     """
     code = (node.lineno for node in source.tree.body if not isinstance(node, ast.Pass))
     lines = _lines(source, next(code, 1) if in_first_cell else min(changed, default=1))

@@ -4,22 +4,18 @@ import contextlib
 import os
 import stat
 
-from pmapx._src.source.command_error import CommandError
-
-
-class UnwritableError(CommandError):
-    """An output file cannot be written; the message is one line with the reason."""
+from pmapx._src.source.command_error import CommandError, reason
 
 
 def check(path: str) -> None:
-    """Raises ``UnwritableError`` if an output file clearly cannot be written, before long work."""
+    """Raises ``CommandError`` if an output file clearly cannot be written, before long work."""
     folder = os.path.dirname(os.path.realpath(path))
     if os.path.isdir(path):
-        raise UnwritableError(f"cannot write {path}: it is a directory")
+        raise CommandError(f"cannot write {path}: it is a directory")
     if not os.path.isdir(folder):
-        raise UnwritableError(f"cannot write {path}: no such file or directory")
+        raise CommandError(f"cannot write {path}: no such file or directory")
     if not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise UnwritableError(f"cannot write {path}: permission denied")
+        raise CommandError(f"cannot write {path}: permission denied")
 
 
 def write_output(path: str, text: str) -> None:
@@ -29,7 +25,7 @@ def write_output(path: str, text: str) -> None:
     >>> write_output(tempfile.mkdtemp() + "/missing/page.html", "<p>")
     Traceback (most recent call last):
     ...
-    pmapx..._write.UnwritableError: cannot write ...: no such file or directory
+    pmapx...CommandError: cannot write ...: no such file or directory
     """
     data = text.encode("utf-8", "replace")
     try:
@@ -39,8 +35,7 @@ def write_output(path: str, text: str) -> None:
         else:
             write(path, data)
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise UnwritableError(f"cannot write {path}: {why}") from None
+        raise CommandError(f"cannot write {path}: {reason(error)}") from None
 
 
 def write(path: str, data: bytes, *, expected: bytes | None = None) -> None:

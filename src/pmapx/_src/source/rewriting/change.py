@@ -4,6 +4,9 @@ import difflib
 import os
 from typing import Protocol
 
+from pmapx._src.source.command_error import reason
+from pmapx._src.source.rewriting import atomic_write
+
 
 class Change(Protocol):
     """A file's path, and its bytes before and after."""
@@ -25,6 +28,15 @@ def diff(change: Change) -> str:
         line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
         for line in difflib.unified_diff(before, after, old, f"b/{path}")
     )
+
+
+def write(change: Change) -> str:
+    """Writes a changed file; returns why it cannot be written, "" if it was."""
+    try:
+        atomic_write.write(change.path, change.after, expected=change.before)
+    except OSError as error:
+        return reason(error)
+    return ""
 
 
 def _lines(data: bytes) -> list[str]:

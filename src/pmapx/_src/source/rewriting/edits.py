@@ -1,14 +1,11 @@
 """Changes to a file as new texts for spans of it; the rest stays byte for byte."""
 
 import bisect
-import codecs
 import dataclasses
-import io
-import re
-import tokenize
 from collections.abc import Iterable
 
-from pmapx._src.source.location import Place
+from pmapx._src.source.files import decoded
+from pmapx._src.source.location import LINE_END, Place
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
@@ -61,13 +58,10 @@ def applied(data: bytes, edits: Iterable[Edit]) -> bytes:
     >>> applied(b"a = f(b)\r\n", [Edit(1, 4, 1, 6), Edit(1, 7, 1, 8, "\n")])
     b'a = b\r\n\r\n'
 
-    Raises:
-      ValueError: if two edits overlap.
-      UnicodeEncodeError: if a new text has no place in the file's encoding.
+    Raises ValueError if two edits overlap, UnicodeEncodeError if the encoding lacks a character.
     """
-    encoding, text = _decoded(data)
-    found = re.search(_LINE_END, text)
-    newline = found[0] if found else "\n"
+    encoding, text = decoded(data)
+    newline = line_end(text)
     parts, done = [], 0
     for start, end, edit in _offsets(text, edits):
         if start < done:
@@ -81,10 +75,9 @@ class Origins:
     """Where each point of a changed file was before."""
 
     def __init__(self, data: bytes, edits: Iterable[Edit]) -> None:
-        _, text = _decoded(data)
-        _, after = _decoded(applied(data, edits))
-        found = re.search(_LINE_END, text)
-        newline = found[0] if found else "\n"
+        _, text = decoded(data)
+        _, after = decoded(applied(data, edits))
+        newline = line_end(text)
         self._before, self._after = _begins(text), _begins(after)
         # The old offset, the new one and the new length of each changed span.
         self._changed: list[tuple[int, int, int]] = [(0, 0, 0)]
@@ -111,16 +104,13 @@ class Origins:
         return found, was - self._before[found - 1]
 
 
-_LINE_END = "\r\n|\r|\n"
-
-
-def _decoded(data: bytes) -> tuple[str, str]:
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    return encoding, data.decode(encoding).removeprefix(codecs.BOM_UTF8.decode("utf-8"))
+def line_end(text: str) -> str:
+    found = LINE_END.search(text)
+    return found[0] if found else "\n"
 
 
 def _begins(text: str) -> list[int]:
-    return [0, *(found.end() for found in re.finditer(_LINE_END, text))]
+    return [0, *(found.end() for found in LINE_END.finditer(text))]
 
 
 def _offsets(text: str, edits: Iterable[Edit]) -> list[tuple[int, int, Edit]]:

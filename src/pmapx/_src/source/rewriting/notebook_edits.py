@@ -8,22 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pmapx._src.source import files
 from pmapx._src.source.files import Source
+from pmapx._src.source.location import LINE_END
 from pmapx._src.source.notebooks import Cell
 from pmapx._src.source.rewriting import edits as spans
 from pmapx._src.source.rewriting.edits import Edit
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_LINE = re.compile("\r\n|\r|\n")
 _DECODER = json.JSONDecoder(strict=False)
 
 
 def applied(source: Source, data: bytes, edits: Iterable[Edit]) -> bytes:
-    """Returns a file with its edits; of a notebook only the code of its cells changes.
-
-    Raises:
-      ValueError: if two edits overlap.
-      UnicodeEncodeError: if a new text has no place in the file's encoding.
-    """
+    """Returns a file with its edits; of a notebook only the code of its cells changes."""
     if not source.cells:
         return spans.applied(data, edits)
     changed: dict[int, tuple[str, str]] = {}
@@ -181,9 +176,8 @@ def _encoded(text: str, span: _Span, before: str, after: str) -> str:
 
 def _merged(original: str, before: str, after: str) -> str:
     """Puts the change from ``before`` to ``after`` into a text with as many lines as ``before``."""
-    old, new, kept = before.split("\n"), after.split("\n"), _LINE.split(original)
+    old, new, kept = before.split("\n"), after.split("\n"), LINE_END.split(original)
     merged: list[str] = []
     for tag, i, j, k, end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         merged += kept[i:j] if tag == "equal" else new[k:end]
-    ends = _LINE.search(original)
-    return (ends.group() if ends else "\n").join(merged)
+    return spans.line_end(original).join(merged)

@@ -188,8 +188,7 @@ def _is_scalar_of(scalar: str, dtype: str) -> bool:
 
 
 def _digest(noted: RecordedLeaf, other: RecordedLeaf) -> str:
-    is_stacked = noted.has_equal_shards and len(noted.shape) == len(other.shape) + 1
-    is_stacked = is_stacked and noted.shape[1:] == other.shape
+    is_stacked = noted.has_equal_shards and noted.shape[1:] == other.shape
     return str(noted.leaf["shard_digest" if is_stacked else "digest"])
 
 

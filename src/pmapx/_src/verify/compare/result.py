@@ -134,16 +134,13 @@ class Verification:
 def merge(by_process: dict[int, list[SiteResult]], not_reached: Sequence[str]) -> list[SiteResult]:
     """Returns one result a site: that of the worst process, whose index is in the detail.
 
-    Args:
-      by_process: the results of each process.
-      not_reached: the details of sites that a process did not reach, and need not.
+    ``not_reached`` are the details of sites that a process did not reach, and need not.
 
-    Examples:
-      >>> good = SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3)
-      >>> bad = SiteResult("train.py", 12, "step", DIFFERENT, detail="call 1: the output: by 2")
-      >>> (site,) = merge({0: [good], 1: [bad]}, [])
-      >>> site.state, site.detail, site.process
-      ('different', 'process 1: call 1: the output: by 2', 1)
+    >>> good = SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3)
+    >>> bad = SiteResult("train.py", 12, "step", DIFFERENT, detail="call 1: the output: by 2")
+    >>> (site,) = merge({0: [good], 1: [bad]}, [])
+    >>> site.state, site.detail, site.process
+    ('different', 'process 1: call 1: the output: by 2', 1)
     """
     grouped: dict[tuple[str, int, str, int], list[SiteResult]] = collections.defaultdict(list)
     for process, results in by_process.items():

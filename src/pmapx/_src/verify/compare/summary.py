@@ -68,12 +68,8 @@ def sum_up(
 
 def _errors(before: Run, after: Run) -> Iterator[str]:
     """Yields why nothing, or not everything, could be compared."""
-    if before.status is None:
-        which = processes.failure(before) or "the command did not end"
-        rest = f"; {NOTHING}" if processes.count(before) > 1 else ""
-        yield f"{which} on the original version within {before.seconds:.0f} s{rest}"
-    elif before.status and (which := processes.failure(before)):
-        yield f"{which}, on the original version{last_line(before.output)}; {NOTHING}"
+    if failure := _failure(before, "original"):
+        yield failure
     elif before.status:
         what = "on both versions" if after.status == before.status else "on the original version"
         yield f"the command fails {what}, {_status(before)}"
@@ -93,19 +89,22 @@ def _differences(before: Run, after: Run) -> Iterator[str]:
     """Yields what differs between the runs besides the sites."""
     if before.status is None or before.status:
         return
-    if after.status is None:
-        which = processes.failure(after) or "the command did not end"
-        rest = f"; {NOTHING}" if processes.count(after) > 1 else ""
-        yield (
-            f"{which} on the migrated version within {after.seconds:.0f} s; before, "
-            f"it took {before.seconds:.0f} s{rest}"
-        )
-    elif after.status and (which := processes.failure(after)):
-        yield f"{which}, on the migrated version{last_line(after.output)}; {NOTHING}"
+    if failure := _failure(after, "migrated", f"; before, it took {before.seconds:.0f} s"):
+        yield failure
     elif after.status != before.status:
         yield f"the command fails on the migrated version, {_status(after)}"
     elif before.processes and not after.processes:
         yield "only the original version imports JAX"
+
+
+def _failure(run: Run, version: str, compared: str = "") -> str:
+    """Describes a run that did not end in time, or which of several processes failed first."""
+    which = processes.failure(run)
+    if run.status is None:
+        rest = f"; {NOTHING}" if processes.count(run) > 1 else ""
+        which = which or "the command did not end"
+        return f"{which} on the {version} version within {run.seconds:.0f} s{compared}{rest}"
+    return f"{which}, on the {version} version{last_line(run.output)}; {NOTHING}" if which else ""
 
 
 def _status(run: Run) -> str:

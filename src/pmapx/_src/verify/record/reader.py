@@ -55,7 +55,6 @@ class Records:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.functions: dict[int, Function] = {}
-        self.jax = ""
         self.process = 0
         self.processes = 1
         self.devices = 0
@@ -79,7 +78,6 @@ class Records:
 
     def _take(self, what: str, facts: dict[str, Any], offset: int) -> None:
         if what == "start":
-            self.jax = facts["jax"]
             self.process, self.processes = facts["process"], facts["processes"]
         elif what == "function":
             facts["parameters"] = tuple(facts["parameters"])

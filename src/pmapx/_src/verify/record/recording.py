@@ -21,6 +21,7 @@ from typing import Any
 import jax
 
 import pmapx
+from pmapx._src.distributed.initialize import find_cluster
 from pmapx._src.emitted import functions
 from pmapx._src.map.pmapped_function import PmappedFunction
 from pmapx._src.trees import names as describe
@@ -38,11 +39,9 @@ def start(records: Path) -> None:
     settings = json.loads((records / SETTINGS).read_text(encoding="utf-8"))
     recorder = Recorder(records)
     # What `pmapx run -n` set for this process, which may end before its first call.
-    launched = [os.environ.get(f"OMPI_COMM_WORLD_{name}", "") for name in ("RANK", "SIZE")]
-    if "PMAPX_LAUNCHED" not in os.environ or not all(map(str.isdigit, launched)):
-        launched = ["0", "1"]
-    process, processes = map(int, launched)
-    recorder.write("start", jax=jax.__version__, process=process, processes=processes)
+    launched = find_cluster(os.environ) if "PMAPX_LAUNCHED" in os.environ else None
+    process, processes = (launched.process, launched.processes) if launched else (0, 1)
+    recorder.write("start", process=process, processes=processes)
     attach(Recording(recorder, settings["root"], settings["calls"], settings["elsewhere"]))
     # A pmap left in the migrated code runs as pmapx's, where it is not JAX's own.
     jax.pmap = pmapx.pmap
@@ -335,18 +334,8 @@ def code_digest(fun: Callable[..., Any]) -> str:
     >>> code_digest(functools.partial(int, base=2))
     ''
     """
-    inner: Any = fun
-    for _ in range(20):
-        if isinstance(inner, functools.partial):
-            inner = inner.func
-        elif isinstance(inner, types.MethodType):
-            inner = inner.__func__
-        elif hasattr(inner, "__wrapped__"):
-            inner = inner.__wrapped__
-        else:
-            break
-    code = getattr(inner, "__code__", None)
-    if not isinstance(code, types.CodeType):
+    code = describe.code_of(fun)
+    if code is None:
         return ""
     return hashlib.blake2b(_text(code).encode("utf-8", "replace"), digest_size=16).hexdigest()
 

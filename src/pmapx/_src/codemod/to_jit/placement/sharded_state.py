@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pmapx._src.audit.report.formatting import table
 from pmapx._src.audit.report.what_if_table import Cost, WhatIf, groups_of
 from pmapx._src.audit.what_if import SMALLEST
 from pmapx._src.codemod.to_jit.decisions import Decision
 from pmapx._src.codemod.to_jit.placement import fsdp_edits
 from pmapx._src.codemod.to_jit.placement.fsdp_function import CannotShardError
 from pmapx._src.codemod.to_jit.placement.version import CannotEditError, Holds, Version
+from pmapx._src.pages.formatting import table
 
 
 def sharded(version: Version, chosen: Sequence[Decision], holds: Holds) -> Version:

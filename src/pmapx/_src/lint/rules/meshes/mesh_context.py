@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.interpreter import lookup
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import UNKNOWN, Confidence, Mesh, Named, of_kind, value
+from pmapx._src.analysis.values import UNKNOWN, Confidence, Mesh, of_kind
 from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.references import uses_of
 from pmapx._src.lint.rules import Rule
@@ -108,9 +108,11 @@ def _fix(module: Module, node: ast.expr) -> Fix | None:
     place = module.place(node)
     opening = between(starts(place), starts(place), "jax.set_mesh(")
     closing = between(ends(place), ends(place), ")")
-    if module.env.find("jax") == value(Named("jax")) and "jax" not in module.bound_names:
+    if "jax" in module.bound_names:
+        return None
+    if module.binds("jax", "jax"):
         return Fix((opening, closing), is_safe=False)
     added = added_imports.beside(module.source, "import jax", node)
-    if added is None or module.env.find("jax") is not None or "jax" in module.bound_names:
+    if added is None or module.env.find("jax") is not None:
         return None
     return Fix((opening, closing, added), is_safe=False)

@@ -69,21 +69,10 @@ class HandMadeBarrier(Rule):
 def _only_sums(call: Invocation) -> bool:
     for fact in call.mapped.function:
         if isinstance(fact, Function):
-            body = fact.node.body
-            if isinstance(body, list):
-                only = [s for s in body if not _is_docstring(s)]
-                if len(only) != 1 or not isinstance(only[0], ast.Return):
-                    return False
-                expression: ast.AST | None = only[0].value
-            else:
-                expression = body
-            seen = fact.module.facts.calls.get(expression) if expression is not None else None
+            result = syntax.result(fact.node)
+            seen = fact.module.facts.calls.get(result) if result is not None else None
             return seen is not None and bool(seen.names & known_names.SUM_OVER_AXIS)
     return False
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _is_given_constants(module: Module, call: ast.Call) -> bool:

@@ -100,4 +100,4 @@ def _leads_with_count(module: Module, node: ast.expr) -> bool:
 
 
 def _is_device_count(module: Module, node: ast.expr) -> bool:
-    return bool(module.facts.results.get(node, frozenset()) & known_names.DEVICE_COUNTS)
+    return module.facts.is_result(node, known_names.DEVICE_COUNTS)

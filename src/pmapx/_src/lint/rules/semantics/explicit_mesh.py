@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Named, Place, value
+from pmapx._src.analysis.values import Place
 from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.rules import Rule
 from pmapx._src.source.rewriting import added_imports, call_edits
@@ -65,22 +65,18 @@ class ExplicitMesh(Rule):
 
 def with_auto_axes(module: Module, place: Place) -> Fix | None:
     """Returns the fix that gives a call of ``make_mesh`` the types of its axes."""
-    for call in module.facts.calls:
-        if isinstance(call, ast.Call) and module.place(call) == place:
-            break
-    else:
+    call = module.call_at(place)
+    if call is None:
         return None
     names = call.args[1] if len(call.args) > 1 else None
     names = next((k.value for k in call.keywords if k.arg == "axis_names"), names)
     if not isinstance(names, (ast.Tuple, ast.List)):
         return None
+    has_name = module.binds("AxisType", "jax.sharding.AxisType")
+    has_jax = module.binds("jax", "jax")
+    axis_type = "jax.sharding.AxisType" if has_jax and not has_name else "AxisType"
     added = None
-    if module.env.find("AxisType") == value(Named("jax.sharding.AxisType")):
-        axis_type = "AxisType"
-    elif module.env.find("jax") == value(Named("jax")):
-        axis_type = "jax.sharding.AxisType"
-    else:
-        axis_type = "AxisType"
+    if not has_name and not has_jax:
         added = added_imports.beside(module.source, "from jax.sharding import AxisType", call)
         if added is None:
             return None

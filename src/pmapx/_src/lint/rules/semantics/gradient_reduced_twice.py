@@ -1,4 +1,3 @@
-import ast
 from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
@@ -72,10 +71,8 @@ class GradientReducedTwice(Rule):
 
 
 def _fix(module: Module, shard_map: Place) -> Fix | None:
-    for call in module.facts.calls:
-        if isinstance(call, ast.Call) and module.place(call) == shard_map:
-            if any(keyword.arg in ("check_vma", "check_rep", None) for keyword in call.keywords):
-                return None
-            edits = call_edits.with_keyword(module.source, call, "check_vma=False")
-            return Fix(tuple(edits), is_safe=False) if edits else None
-    return None
+    call = module.call_at(shard_map)
+    if call is None or {"check_vma", "check_rep", None} & {each.arg for each in call.keywords}:
+        return None
+    edits = call_edits.with_keyword(module.source, call, "check_vma=False")
+    return Fix(tuple(edits), is_safe=False) if edits else None

@@ -1,11 +1,10 @@
 import ast
 from collections.abc import Iterator
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
-
-_COUNTS = frozenset({"jax.process_count", "jax.host_count"})
 
 
 class MeshOfProcesses(Rule):
@@ -41,7 +40,7 @@ class MeshOfProcesses(Rule):
     """
 
     code = "PMX553"
-    names = _COUNTS
+    names = known_names.PROCESS_COUNTS
 
     def check(self, module: Module) -> Iterator[Finding]:
         for node, call in module.facts.calls.items():
@@ -73,10 +72,7 @@ def _shape(call: ast.Call, names: frozenset[str]) -> ast.expr | None:
 
 def _counts_processes_only(module: Module, shape: ast.expr) -> bool:
     parts = shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else [shape]
-    others = [part for part in parts if not _counts(module, part)]
+    counts = known_names.PROCESS_COUNTS
+    others = [part for part in parts if not module.facts.is_result(part, counts)]
     is_one = all(isinstance(part, ast.Constant) and part.value == 1 for part in others)
     return len(others) < len(parts) and is_one
-
-
-def _counts(module: Module, node: ast.expr) -> bool:
-    return bool(module.facts.results.get(node, frozenset()) & _COUNTS)

@@ -99,7 +99,7 @@ def _with_range(module: Module, node: ast.AST) -> Fix | None:
 
 def _counts_devices(module: Module, call: ast.AST) -> bool:
     return isinstance(call, ast.Call) and any(
-        module.facts.results.get(arg, frozenset()) & known_names.DEVICE_COUNTS for arg in call.args
+        module.facts.is_result(arg, known_names.DEVICE_COUNTS) for arg in call.args
     )
 
 

@@ -6,6 +6,9 @@ from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
 
+# Options of pmap that are options of jit.
+_JIT = {"donate_argnums": "donate_argnums", "static_broadcasted_argnums": "static_argnums"}
+
 
 class PmapUse(Rule):
     """``jax.pmap`` is used.
@@ -90,15 +93,12 @@ def _becomes(site: Site) -> str:
     axis = site.option("axis_name") or '"i"'
     in_specs = _specs(site.option("in_axes"), axis)
     out_specs = _specs(site.option("out_axes"), axis)
-    jit = ""
-    if site.option("donate_argnums"):
-        jit += f", donate_argnums={_short(site.option('donate_argnums') or '')}"
-    if site.option("static_broadcasted_argnums"):
-        jit += f", static_argnums={_short(site.option('static_broadcasted_argnums') or '')}"
-    function = _short(site.function) if site.function else "f"
-    mesh = (
-        f"a mesh over {_short(site.option('devices') or '')}" if site.option("devices") else "mesh"
+    jit = "".join(
+        f", {new}={_short(argnums)}" for old, new in _JIT.items() if (argnums := site.option(old))
     )
+    function = _short(site.function) if site.function else "f"
+    devices = site.option("devices")
+    mesh = f"a mesh over {_short(devices)}" if devices else "mesh"
     return (
         f"pmapx migrate writes jax.jit(jax.shard_map({function}, mesh={mesh}, in_specs={in_specs}, "
         f"out_specs={out_specs}, check_vma=False){jit}), with x[0] and x[None] in the function for "

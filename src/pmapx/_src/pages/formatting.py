@@ -84,8 +84,8 @@ def arrays(paths: Sequence[str]) -> str:
     """
     roots: dict[str, list[list[str]]] = {}
     for path in paths:
-        keys = re.findall(r"^[^\[.]+|\[[^\]]*\]|\.[^\[.]+", path)
-        roots.setdefault(keys[0] if keys else path, []).append(keys or [path])
+        keys = parts(path)
+        roots.setdefault(keys[0], []).append(keys)
     shown = []
     for together in roots.values():
         if len(together) <= 3:
@@ -96,6 +96,15 @@ def arrays(paths: Sequence[str]) -> str:
             )
             shown.append(f"{''.join(keys[0] for keys in same)} ({len(together)} arrays)")
     return listed(shown)
+
+
+def parts(path: str) -> list[str]:
+    """Splits the path of an array into its argument and the keys in that.
+
+    >>> parts("state.params['w']")
+    ['state', '.params', "['w']"]
+    """
+    return re.findall(r"^[^\[.]+|\[[^\]]*\]|\.[^\[.]+", path) or [path]
 
 
 def is_part(path: str, name: str) -> bool:
@@ -116,6 +125,16 @@ def listed(words: Sequence[str], most: int = 3) -> str:
     if len(words) <= most + 1:
         return ", ".join(words)
     return f"{', '.join(words[:most])} and {len(words) - most} more"
+
+
+def first(lines: Sequence[str], most: int) -> list[str]:
+    """Returns the first of many lines, and one that counts the others.
+
+    >>> first(["a", "b", "c"], 1)
+    ['a', 'and 2 more']
+    """
+    more = [f"and {len(lines) - most} more"] if len(lines) > most else []
+    return [*lines[:most], *more]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
