@@ -178,14 +178,23 @@ def _binds(node: ast.AST, name: str) -> bool:
     return bound == name
 
 
-def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
+def is_number(node: ast.expr, function: ast.AST) -> bool:
     """Returns whether an expression may be a number of Python's, or hold one."""
+    known: set[str] = set()
+    # A name that is computed from itself is what its other values are: each is read once, and
+    # all of them again for as long as more are found to be numbers.
+    while True:
+        count = len(known)
+        if _is_number(node, function, known, set()):
+            return True
+        if len(known) == count:
+            return False
 
+
+def _is_number(node: ast.expr, function: ast.AST, known: set[str], read: set[str]) -> bool:
     def inside(part: ast.expr) -> bool:
-        return is_number(part, function, depth + 1)
+        return _is_number(part, function, known, read)
 
-    if depth > 12:
-        return False
     match node:
         case ast.Constant(value=value):
             return isinstance(value, (int, float, complex))
@@ -216,8 +225,12 @@ def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
                 for keyword in keywords
             )
         case ast.Name(id=name):
-            given = (*assigned_values(function, name), *_listed(function, name))
-            return name in _counted(function) or any(map(inside, given))
+            if name not in known | read:
+                read.add(name)
+                given = (*assigned_values(function, name), *_listed(function, name))
+                if name in _counted(function) or any(map(inside, given)):
+                    known.add(name)
+            return name in known
     return False
 
 

@@ -223,7 +223,9 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
                 head, given = ", ".join([*names[:count], "*args"]), "*args"
     text = written(use, body, editor, indent, use.size(names) if use.is_sized else "")
     given = _given(given, text, editor, indent)
-    if len(f"{indent}lambda {head}{early}: jax.shard_map(") > editor.width and not early:
+    # A decorator has no brackets around it.
+    may_break = not early and use.site.kind != "decorator"
+    if may_break and len(f"{indent}lambda {head}: jax.shard_map(") > editor.width:
         before, _, last = head.rpartition(", ")
         head = f"{before},\n{indent}{editor.hang}{last}" if before else head
     return f"lambda {head}{early}: {text}({given})"
