@@ -117,6 +117,22 @@ def f(positions, targets, scale, noise, is_shifted, *rest):
     return jax.lax.pmean(positions * scale, "i") + targets * noise + rest[0] * is_shifted
 RESULT = f(ROWS, W, 3, 0.5, True, 1, 2, 3, 4, 5, 6, 7)
 """,
+    "static_before_any_number_of_arguments": """
+class Model:
+    def __init__(self, scale):
+        self.scale = scale
+    @functools.partial(jax.pmap, axis_name="i", static_broadcasted_argnums=(0,))
+    def step(self, state, *rows):
+        total = jax.lax.pmean(sum(row.sum() for row in rows), "i")
+        return {"w": state["w"] * self.scale + total}
+def weighted(how, *rows):
+    weight, *rows = rows
+    return getattr(jnp, how)(sum(rows)) * weight
+f = jax.pmap(weighted, static_broadcasted_argnums=0)
+model = Model(2.0)
+RESULT = model.step(STATE, ROWS), model.step(STATE, ROWS, W), Model(3.0).step(STATE, W)
+RESULT = RESULT, f("sin", ROWS, W), f("cos", ROWS, W, ROWS)
+""",
     "decorator": "@jax.pmap\ndef f(x):\n    return x + 1\nRESULT = f(ROWS)\n",
     "partial_kept": """
 pmap = functools.partial(jax.pmap, axis_name="i")

@@ -207,7 +207,7 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
     is_short = layout.is_leading and not use.is_called_by_keyword
     is_one = use.is_sized and use.site.kind != "wrapper" and len(names or ()) == 1
     if names is None or (is_short and not is_one):
-        head = given = "*args"
+        head, given = ", ".join([*use.names_before_others, "*args"]), "*args"
         names = None
     else:
         # Calls by keyword use the names of the function.
