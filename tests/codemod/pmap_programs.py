@@ -140,6 +140,18 @@ f = pmap(lambda x: jax.lax.psum(x, "i"))
 g = pmap(lambda x, y: jax.lax.psum(x, "i") + y, in_axes=(0, None), donate_argnums=(0,))
 RESULT = f(ROWS), g(ROWS, W[0])
 """,
+    "partial_kept_in_a_loop": """
+def evaluate(scale, x, *, task):
+    return jax.lax.psum(x, "i") * scale + task
+def run(x):
+    found = []
+    for task in range(2):
+        over_devices = functools.partial(jax.pmap, axis_name="i", static_broadcasted_argnums=(0,))
+        f = over_devices(functools.partial(evaluate, task=task))
+        found.append(f(2, x))
+    return found
+RESULT = run(ROWS)
+""",
     "partial_called": """
 f = functools.partial(jax.pmap, axis_name="i")(lambda x: jax.lax.psum(x, "i"), out_axes=None)
 RESULT = f(ROWS)

@@ -223,11 +223,11 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
                 head, given = ", ".join([*names[:count], "*args"]), "*args"
     text = written(use, body, editor, indent, use.size(names) if use.is_sized else "")
     given = _given(given, text, editor, indent)
+    is_long = len(f"{indent}lambda {head}{early}: jax.shard_map(") > editor.width
     # A decorator has no brackets around it.
-    may_break = not early and use.site.kind != "decorator"
-    if may_break and len(f"{indent}lambda {head}: jax.shard_map(") > editor.width:
-        before, _, last = head.rpartition(", ")
-        head = f"{before},\n{indent}{editor.hang}{last}" if before else head
+    if is_long and use.site.kind != "decorator":
+        first, _, last = (head, "", early[2:]) if early else head.rpartition(", ")
+        head, early = f"{first},\n{indent}{editor.hang}{last}" if first else last, ""
     return f"lambda {head}{early}: {text}({given})"
 
 
