@@ -106,6 +106,20 @@ y = f(ROWS)
 shards = sorted(y.addressable_shards, key=lambda shard: shard.index[0].start)
 RESULT = y, [shard.device.id for shard in shards]
 """,
+    "devices_or_none": """
+class Doubling:
+    def __init__(self, devices=None):
+        self.devices = devices
+        self.step = jax.pmap(lambda x: jax.lax.psum(x, "i"), "i", devices=self.devices)
+def negative(x):
+    if len(x) < len(jax.devices()):
+        devices = jax.devices()[:len(x)]
+    else:
+        devices = None
+    return jax.pmap(lambda x: -x, devices=devices)(x)
+RESULT = Doubling().step(ROWS), Doubling(jax.devices()[:3]).step(ROWS[:3])
+RESULT = RESULT, negative(ROWS), negative(ROWS[:2])
+""",
     "backend": "f = jax.pmap(lambda x: x + 1, backend='cpu')\nRESULT = f(ROWS)\n",
     "fewer_rows": """
 f = jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")
@@ -129,12 +143,52 @@ def f(x, n):
     return jax.lax.pmean(x, "i") * n
 RESULT = f(ROWS, 3)
 """,
+    "decorators_below_and_many_static_arguments": """
+def as_it_is(f):
+    return lambda *args: f(*args)
+STATIC = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+@functools.partial(
+    jax.pmap, axis_name="i", static_broadcasted_argnums=(2, 3, 4, 5, 6, 7, 8, 9, 10, 11))
+@functools.partial(jax.jit, static_argnums=STATIC)
+@as_it_is
+def f(positions, targets, scale, noise, is_shifted, *rest):
+    return jax.lax.pmean(positions * scale, "i") + targets * noise + rest[0] * is_shifted
+RESULT = f(ROWS, W, 3, 0.5, True, 1, 2, 3, 4, 5, 6, 7)
+""",
+    "static_before_any_number_of_arguments": """
+class Model:
+    def __init__(self, scale):
+        self.scale = scale
+    @functools.partial(jax.pmap, axis_name="i", static_broadcasted_argnums=(0,))
+    def step(self, state, *rows):
+        total = jax.lax.pmean(sum(row.sum() for row in rows), "i")
+        return {"w": state["w"] * self.scale + total}
+def weighted(how, *rows):
+    weight, *rows = rows
+    return getattr(jnp, how)(sum(rows)) * weight
+f = jax.pmap(weighted, static_broadcasted_argnums=0)
+model = Model(2.0)
+RESULT = model.step(STATE, ROWS), model.step(STATE, ROWS, W), Model(3.0).step(STATE, W)
+RESULT = RESULT, f("sin", ROWS, W), f("cos", ROWS, W, ROWS)
+""",
     "decorator": "@jax.pmap\ndef f(x):\n    return x + 1\nRESULT = f(ROWS)\n",
     "partial_kept": """
 pmap = functools.partial(jax.pmap, axis_name="i")
 f = pmap(lambda x: jax.lax.psum(x, "i"))
 g = pmap(lambda x, y: jax.lax.psum(x, "i") + y, in_axes=(0, None), donate_argnums=(0,))
 RESULT = f(ROWS), g(ROWS, W[0])
+""",
+    "partial_kept_in_a_loop": """
+def evaluate(scale, x, *, task):
+    return jax.lax.psum(x, "i") * scale + task
+def run(x):
+    found = []
+    for task in range(2):
+        over_devices = functools.partial(jax.pmap, axis_name="i", static_broadcasted_argnums=(0,))
+        f = over_devices(functools.partial(evaluate, task=task))
+        found.append(f(2, x))
+    return found
+RESULT = run(ROWS)
 """,
     "partial_called": """
 f = functools.partial(jax.pmap, axis_name="i")(lambda x: jax.lax.psum(x, "i"), out_axes=None)

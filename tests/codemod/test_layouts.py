@@ -817,6 +817,23 @@ g = jax.pmap(f, 'i')
     assert "expand_dims" not in after
 
 
+def test_a_state_that_is_packed_and_unpacked_again_and_again_is_read_once(tmp_path):
+    names = ", ".join("abcdef")
+    again = f"        {names} = state\n        state = ({names})\n" * 4
+    text = f"""\
+import jax
+{COUNTED}
+@jax.pmap
+def f({names}):
+    state = ({names})
+    for _ in range(3):
+{again}
+    return {{"state": state, "a": a}}
+"""
+    after = rewritten(tmp_path, text)[0].decode()
+    assert 'lambda x: x[None], {"state": state, "a": a}' in after
+
+
 def test_a_function_that_a_variable_gives_to_others_too_is_wrapped(tmp_path):
     text = f"""\
 import functools

@@ -75,6 +75,29 @@ def test_what_is_used_in_another_way_is_kept(tmp_path, use):
     assert spelled(tmp_path, a=text)["a"] == text
 
 
+LOCAL = "def main(f):\n    p = functools.partial(jax.pmap, axis_name='i', in_axes=(0, None))\n"
+
+
+def test_a_partial_of_a_function_is_spelled_out_in_it(tmp_path):
+    found = spelled(tmp_path, a=f"{HEAD}{LOCAL}    return p(f, donate_argnums=0)\n")
+    expected = "    return jax.pmap(f, axis_name='i', in_axes=(0, None), donate_argnums=0)\n"
+    assert found["a"].endswith(f"def main(f):\n{expected}")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "    return p\n",
+        "    p = jax.jit\n    return p(f)\n",
+        "    return p(f)\ndef other():\n    return p(f)\n",
+        "    return lambda p: p(f)\n",
+    ],
+    ids=["returned", "bound again", "used elsewhere", "a parameter of the same name"],
+)
+def test_a_partial_of_a_function_that_may_be_something_else_is_kept(tmp_path, rest):
+    assert spelled(tmp_path, a=HEAD + LOCAL + rest)["a"] == HEAD + LOCAL + rest
+
+
 def test_no_function_is_added_and_outcomes_are_at_the_uses(tmp_path):
     text = f"{HEAD}N = jax.local_device_count()\n{PARTIAL}step = over_devices(lambda x: x + 1)\n"
     (tmp_path / "a.py").write_text(text)

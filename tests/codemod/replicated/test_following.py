@@ -754,6 +754,34 @@ def main(batch):
     assert f"save({written})" in after
 
 
+PADDED = """
+from flax.jax_utils import pad_shard_unpad
+def evaluate(state, batch):
+    return batch * state
+def main(batch, test):
+    p_evaluate = jax.pmap(evaluate, axis_name="i")
+    state = replicate(1.0)
+    state = step(state, batch)
+    {padded}
+"""
+
+
+@pytest.mark.parametrize(
+    ("padded", "is_followed"),
+    [
+        ("return pad_shard_unpad(p_evaluate)(state, test, min_device_batch=2)", True),
+        ("padded = pad_shard_unpad(p_evaluate)\n    return padded(state, test)", True),
+        ("return pad_shard_unpad(p_evaluate, static_argnums=(1,))(state, test)", False),
+        ("return pad_shard_unpad(p_evaluate, static_argnames=('b',))(state, b=test)", False),
+        ("padded = pad_shard_unpad(p_evaluate)\n    return padded(state, test), padded", False),
+    ],
+    ids=["at once", "by a name", "other positions", "names", "passed on"],
+)
+def test_what_is_not_padded_is_followed_into_the_map(tmp_path, padded, is_followed):
+    done, _ = _migrated(tmp_path, PADDED.format(padded=padded))
+    assert ("evaluate: state" in [gain.what for gain in done.gains]) == is_followed
+
+
 def test_a_function_inside_of_another_is_no_attribute_of_a_module(tmp_path):
     (tmp_path / "train.py").write_text(f"""{HEAD}
 def main(batches):

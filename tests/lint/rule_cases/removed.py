@@ -225,6 +225,14 @@ FIXED = {
         "from jax import jit, tree_map, tree_leaves as tl\n",
         "from jax import jit\nfrom jax.tree_util import tree_map, tree_leaves as tl\n",
     ),
+    "PMX519 trees that are imported below as well": (
+        "from jax import jit, tree_map\nimport os\nfrom jax.tree_util import tree_map\n",
+        "from jax import jit\nimport os\nfrom jax.tree_util import tree_map\n",
+    ),
+    "PMX519 alone, and imported below as well": (
+        "from jax import tree_map\nfrom jax.tree_util import tree_map\n",
+        "from jax.tree_util import tree_map\n",
+    ),
     "PMX519 in parentheses": (
         "def f():\n    from jax import (\n        tree_map,\n        jit,  # why\n    )\n",
         "def f():\n    from jax import (\n        jit,  # why\n    )\n"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.definitions import LOOPS
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import defaults
 
 
 def block_of(module: Module, node: ast.AST) -> ast.AST:
@@ -52,6 +53,43 @@ def assignments(block: ast.AST) -> Mapping[str, Sequence[ast.expr]]:
                 for name, value in named.items():
                     found.setdefault(name, []).append(value)
     return found
+
+
+def may_be_none(module: Module, text: str, node: ast.AST) -> bool:
+    """Tells whether a name or a field that is read at a node is set to None, or is so by default.
+
+    ``devices = jax.devices()[:n] if is_small else None``; ``self.devices = devices`` is what the
+    parameter may be.
+    """
+    name = text.rpartition(".")[2]
+    values: list[ast.expr | None] = []
+    if "." in text:
+        for part in module.nodes:
+            if isinstance(part, (ast.Assign, ast.AnnAssign)):
+                targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+                is_of_class = isinstance(module.parent(part), ast.ClassDef)
+                found = {getattr(each, "id" if is_of_class else "attr", "") for each in targets}
+                values += [part.value] if name in found else []
+    else:
+        for function in module.functions_around(node) or [module.source.tree]:
+            known = defaults(function.args) if hasattr(function, "args") else {}
+            values += [known.get(name), *assigned_values(function, name)]
+    return any(_may_be_none(module, value) for value in values if value is not None)
+
+
+def _may_be_none(module: Module, value: ast.expr) -> bool:
+    match value:
+        case ast.Constant(value=None):
+            return True
+        case ast.IfExp(body=one, orelse=other):
+            return _may_be_none(module, one) or _may_be_none(module, other)
+        case ast.Name(id=name):
+            known = (
+                defaults(function.args).get(name)  # type: ignore[attr-defined]
+                for function in module.functions_around(value)
+            )
+            return any(isinstance(each, ast.Constant) and each.value is None for each in known)
+    return False
 
 
 def is_changed_in_place(module: Module, call: ast.Call) -> bool:

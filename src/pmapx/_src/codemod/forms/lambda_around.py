@@ -56,8 +56,9 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     if use.takes_keywords:
         first = "jax.tree.map(lambda x: x[0], {})".format
         head, given = "args, kwargs", [f"*{first('args')}", f"**{first('kwargs')}"]
-    elif layout.is_leading and not use.keywords:
-        head, given = "*args", ["*jax.tree.map(lambda x: x[0], args)"]
+    elif (layout.is_leading and not use.keywords) or use.names_before_others:
+        given = [*use.names_before_others, "*jax.tree.map(lambda x: x[0], args)"]
+        head = "*args"
     else:
         names = argument_names(use)
         head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)

@@ -10,7 +10,7 @@ import ast
 import re
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
+from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of, may_be_none
 from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor
@@ -56,9 +56,13 @@ def some_devices(module: Module, call: ast.Call) -> str:
         return ""
     found = module.facts.results.get(devices, frozenset())
     text = module.text(devices)
-    is_all = re.fullmatch(r"(jax\.)?(local_)?devices\(\)", text) is not None
+    is_all = re.fullmatch(r"(jax\.)?(local_)?devices\(\)|list\(jax\.(local_)?devices\(\)\)", text)
     may_be_all = bool(found & {"jax.devices", "jax.local_devices"})
-    return "" if is_all or (may_be_all and not _may_be_others(module, devices)) else text
+    if is_all or (may_be_all and not _may_be_others(module, devices)):
+        return ""
+    is_name = text.replace(".", "").isidentifier()
+    is_optional = is_name and may_be_none(module, text, devices)
+    return f"{text} or jax.local_devices()" if is_optional else text
 
 
 def _may_be_others(module: Module, devices: ast.expr) -> bool:

@@ -207,7 +207,7 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
     is_short = layout.is_leading and not use.is_called_by_keyword
     is_one = use.is_sized and use.site.kind != "wrapper" and len(names or ()) == 1
     if names is None or (is_short and not is_one):
-        head = given = "*args"
+        head, given = ", ".join([*use.names_before_others, "*args"]), "*args"
         names = None
     else:
         # Calls by keyword use the names of the function.
@@ -223,9 +223,11 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
                 head, given = ", ".join([*names[:count], "*args"]), "*args"
     text = written(use, body, editor, indent, use.size(names) if use.is_sized else "")
     given = _given(given, text, editor, indent)
-    if len(f"{indent}lambda {head}{early}: jax.shard_map(") > editor.width and not early:
-        before, _, last = head.rpartition(", ")
-        head = f"{before},\n{indent}{editor.hang}{last}" if before else head
+    is_long = len(f"{indent}lambda {head}{early}: jax.shard_map(") > editor.width
+    # A decorator has no brackets around it.
+    if is_long and use.site.kind != "decorator":
+        first, _, last = (head, "", early[2:]) if early else head.rpartition(", ")
+        head, early = f"{first},\n{indent}{editor.hang}{last}" if first else last, ""
     return f"lambda {head}{early}: {text}({given})"
 
 

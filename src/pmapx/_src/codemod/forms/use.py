@@ -10,11 +10,16 @@ from collections.abc import Mapping, Sequence
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
-from pmapx._src.analysis.syntax import defaults
+from pmapx._src.analysis.syntax import positional
 from pmapx._src.analysis.values import Mapped, Named
 from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.array_expressions import is_array_in_call
-from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of, is_in_loop
+from pmapx._src.codemod.decide.assigned_values import (
+    assigned_values,
+    block_of,
+    is_in_loop,
+    may_be_none,
+)
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Grid, Nesting
 from pmapx._src.codemod.decide.process_model import Surroundings
@@ -156,13 +161,10 @@ class Use:
 
     @functools.cached_property
     def may_have_no_devices(self) -> bool:
-        """Whether its devices are a parameter that may be None."""
+        """Whether its devices are a name or a field that may be None."""
         text = self.site.option("devices") or ""
-        for function in self.module.functions_around(self.node) if text.isidentifier() else ():
-            default = defaults(function.args).get(text)  # type: ignore[attr-defined]
-            if isinstance(default, ast.Constant) and default.value is None:
-                return True
-        return False
+        is_name = text.replace(".", "").isidentifier()
+        return is_name and may_be_none(self.module, text, self.node)
 
     @functools.cached_property
     def is_counted(self) -> bool:
@@ -321,7 +323,18 @@ class Use:
     def needs_names(self) -> bool:
         """Whether its arguments are converted one by one, or not all of them go to shard_map."""
         is_any = self.known_layout.is_leading and not self.is_called_by_keyword
-        return not (is_any or self.takes_keywords)
+        return not (is_any or self.takes_keywords or self.names_before_others)
+
+    @functools.cached_property
+    def names_before_others(self) -> list[str]:
+        """The first arguments of ``f(self, *args)``, if they are static and all others stacked."""
+        layout, mapped = self.known_layout, self.function
+        is_known = mapped is not None and not mapped.taken and not self.is_called_by_keyword
+        if self.names is not None or not is_known or self.around.in_processes:
+            return []
+        names = positional(mapped.node.args)[: len(layout.static)]  # type: ignore[union-attr]
+        is_first = layout.static == tuple(range(len(names))) and layout.in_axes == 0
+        return names if is_first and not {"args", "function"} & {*names} else []
 
     @functools.cached_property
     def names(self) -> list[str] | None:

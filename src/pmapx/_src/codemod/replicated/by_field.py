@@ -59,6 +59,15 @@ def part_of(
     return Ref(tree.element, name in tree.arrays, bool(values.stacked))
 
 
+def got(values: StackedCalls, tree: Abstract, module: Module, node: ast.Call) -> Abstract:
+    """Returns what ``getattr(state, "field")`` reads."""
+    if isinstance(tree, Ref) and not tree.is_leaf:
+        written = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
+        return part_of(values, tree, module, node, str(written))
+    values.escape(tree, module, node.args[0], "an attribute of it is read")
+    return OTHER
+
+
 def _static_fields(project: Project) -> frozenset[str]:
     """Returns the fields of states that hold no arrays, by names that no other state has."""
     count, known = _STATIC.get(project, (-1, frozenset[str]()))

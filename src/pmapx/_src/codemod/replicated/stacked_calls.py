@@ -11,7 +11,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import given_arguments
 from pmapx._src.analysis.values import Class, Function, Instance, Mapped, Method, Named
 from pmapx._src.codemod.decide import copies
-from pmapx._src.codemod.replicated import by_field
+from pmapx._src.codemod.replicated import by_field, wrappers
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
     READING,
@@ -131,7 +131,8 @@ class StackedCalls(StackedValues):
             return OTHER
         if callee and is_inside(callee):
             return self._inside(module, node, list(callee))
-        return self._lost(module, node)
+        is_padded = wrappers.is_padded_call(self, module, node)
+        return OTHER if is_padded else self._lost(module, node)
 
     def _callee(self, module: Module, node: ast.Call) -> frozenset[Any]:
         """Returns what a call calls: the map, where an object's method was replaced by its map."""
@@ -187,11 +188,7 @@ class StackedCalls(StackedValues):
             self.escape_attributes(module, only, node, name_given(node))
         if called == {"builtins.getattr"} and len(node.args) == 2 and only is not None:
             base, _ = self._arguments(module, node)
-            if isinstance(base, Ref) and not base.is_leaf:
-                written = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
-                return by_field.part_of(self, base, module, node, str(written))
-            self.escape(base, module, only, "an attribute of it is read")
-            return OTHER
+            return by_field.got(self, base, module, node)
         base = self.value(module, only) if called <= _REPLACING and only is not None else OTHER
         if isinstance(base, Ref) and not base.is_leaf:
             return by_field.replaced(self, module, node, base)
@@ -316,7 +313,7 @@ class StackedCalls(StackedValues):
                 self._keyword(module, each, keyword)
             for index, (arg, given) in enumerate(zip(args, held, strict=True), first or 0):
                 if index not in each.static:
-                    self._argument(module, each, index, given, arg)
+                    self.argument(module, each, index, given, arg)
         return self._merged([self._result(each) for each in maps], module, node)
 
     def _unpacked(
@@ -340,7 +337,7 @@ class StackedCalls(StackedValues):
         if index is None:
             each.reasons.setdefault(module.place(keyword), KEYWORDS)
         elif index not in each.static:
-            self._argument(module, each, index, held, keyword.value)
+            self.argument(module, each, index, held, keyword.value)
 
     def _first_argument(self, module: Module, each: Map, function: ast.expr) -> int | None:
         """Returns the position of a call's first argument: 1 if the object goes before it."""
@@ -352,7 +349,7 @@ class StackedCalls(StackedValues):
         is_object = any(isinstance(fact, Instance) for fact in known)
         return 1 if is_object or self._own_class(module, function) else None
 
-    def _argument(
+    def argument(
         self, module: Module, each: Map, index: int, held: Abstract, arg: ast.expr
     ) -> None:
         position = Position.of(each.made_at, index, is_output=False)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Class, Exported, Function, Mapped, Named, Place
+from pmapx._src.codemod.replicated import wrappers
 from pmapx._src.codemod.replicated.groups import Element, Position, refs
 from pmapx._src.codemod.replicated.mapped_functions import definition_of
 from pmapx._src.codemod.replicated.maps import Map
@@ -85,6 +86,8 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
     if isinstance(parent, ast.Call):
         if parent.func is node:
             return parent.func in flow.resolved
+        if wrappers.is_padding(module, parent):
+            return is_only_called(flow, module, parent)
         callees = module.facts.callees.get(parent, frozenset())
         inside = all(isinstance(fact, (Function, Bound, Class)) for fact in callees)
         return bool(callees) and inside

@@ -1,23 +1,32 @@
-"""A user's own function around pmap: what its users can hand through it to the pmap.
+"""Functions around a pmap: a user's own, and Flax's ``pad_shard_unpad``.
 
 ``def my_pmap(f, **kw): return jax.pmap(f, axis_name="batch", **kw)`` hands on every option. One
-that takes no options gets parameters for those that its users need.
+that takes no options gets parameters for those that its users need. What ``pad_shard_unpad(g)``
+returns hands its static arguments, the first by default, to ``g`` as they are.
 """
 
 from __future__ import annotations
 
 import ast
 import dataclasses
+from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import is_decorator
 from pmapx._src.analysis.syntax import defaults, positional
+from pmapx._src.analysis.values import Mapped, Result, integers
+from pmapx._src.codemod.replicated.groups import OTHER, Position
+
+if TYPE_CHECKING:
+    from pmapx._src.codemod.replicated.stacked_calls import StackedCalls
 
 OPTIONS = "it is mapped through a wrapper that does not forward its options unchanged"
 GIVES = "it is mapped through a wrapper that sets {} itself"
 BY_POSITION = "{} is passed by position to the wrapper that maps it"
 # What stands for an option that a user of the wrapper does not give.
 DEFAULTS = {"in_axes": "0", "out_axes": "0", "axis_size": "None"}
+_PADDING = "flax.jax_utils.pad_shard_unpad"
+_PADDED = "pad_shard_unpad takes the shards of it"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -90,3 +99,46 @@ def mapped_parameter_of(module: Module, node: ast.AST, name: str) -> ast.AST | N
         ):
             return function
     return None
+
+
+def is_padding(module: Module, call: ast.AST) -> bool:
+    """Tells whether a call is ``pad_shard_unpad(g, ...)``."""
+    made = module.facts.calls.get(call)
+    return made is not None and made.names == {_PADDING}
+
+
+def is_padded_call(flow: StackedCalls, module: Module, node: ast.Call) -> bool:
+    """Reads ``pad_shard_unpad(g)(params, batch)``; tells whether it is such a call.
+
+    Its static arguments are those of ``g``; of the others and of the results, ``g`` has shards.
+    """
+    if module.facts.callees.get(node) != {Result(_PADDING)}:
+        return False
+    found = flow.definitions_of(module, node.func) if isinstance(node.func, ast.Name) else ()
+    made = [each.source for each in found if not each.steps] or [node.func]
+    padding = module.facts.calls.get(made[0]) if len(made) == 1 else None  # type: ignore[arg-type]
+    others = [keyword for keyword in node.keywords if keyword.arg != "min_device_batch"]
+    is_plain = not others and not any(isinstance(arg, ast.Starred) for arg in node.args)
+    if padding is None or len(padding.args) != 1 or not is_plain:
+        return False
+    given = padding.keywords
+    static = integers(given["static_argnums"]) if "static_argnums" in given else (0,)
+    sites = [flow.maps.get(fact) for fact in padding.args[0] if isinstance(fact, Mapped)]
+    if not static or not sites or len(sites) < len(padding.args[0]) or "static_argnames" in given:
+        return False
+    flow.resolved.add(node.func)
+    held = [flow.value(module, arg) for arg in node.args]
+    for arg, each in zip(node.args, held, strict=True):
+        if node.args.index(arg) not in static:
+            flow.escape(each, module, arg, _PADDED)
+    for site in sites:
+        if site is None:
+            return False
+        site.counts.add(len(node.args))
+        for index, arg in enumerate(node.args):
+            flow.argument(module, site, index, held[index] if index in static else OTHER, arg)
+        for index in range(-1, max(site.arity or 0, 0)):
+            position = Position.of(site.made_at, index, is_output=True)
+            element = flow.graph.element(position, position)
+            element.reasons.setdefault(module.place(node), _PADDED)
+    return True

@@ -16,9 +16,11 @@ from pmapx._src.analysis import syntax
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.text.call_tokens import is_at_its_place, is_literal
 from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.source.rewriting import added_imports, import_edits
 from pmapx._src.source.rewriting.edits import Edit, between, ends, lines_of
 
+_BLOCKS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.For, ast.With)
 _AXES = ("in_axes", "out_axes", "static_broadcasted_argnums")
 
 
@@ -43,9 +45,11 @@ def spelled_out(
     found: dict[str, list[Edit]] = {}
     for module in modules:
         for alias in _aliases(module):
-            further = others(alias.name.encode())
+            is_local = alias.statement not in module.source.tree.body
+            further = [] if is_local else others(alias.name.encode())
+            read = [module] if is_local else [*modules, *(each for each in further if each)]
             try:
-                edits = dict(_edits(alias, [*modules, *(each for each in further if each)]))
+                edits = dict(_edits(alias, read))
             except _NotSpelled:
                 continue
             if None in further or edits.keys() & found.keys():
@@ -61,10 +65,11 @@ def _is_pmap(module: Module, node: ast.AST) -> bool:
 
 
 def _aliases(module: Module) -> Iterator[_Alias]:
-    """Yields the top level's partials of pmap, and functions that do nothing but call it."""
+    """Yields partials of pmap, and functions at the top level that do nothing but call it."""
     if module.source.cells or os.path.basename(module.path) == "__init__.py":
         return
-    for statement in module.source.tree.body:
+    inner = (part for part in module.nodes if _is_kept_in_a_function(module, part))
+    for statement in (*module.source.tree.body, *inner):
         match statement:
             case ast.Assign(
                 targets=[ast.Name(id=name)],
@@ -77,6 +82,17 @@ def _aliases(module: Module) -> Iterator[_Alias]:
                 given = _handed_on(module, statement)
                 if given is not None:
                     yield _Alias(module, statement, name, given)
+
+
+def _is_kept_in_a_function(module: Module, node: ast.AST) -> bool:
+    """Returns whether a statement of a function's is all that binds a name, and others follow."""
+    above = module.parent(node) if isinstance(node, ast.Assign) else None
+    around = module.functions_around(node) if isinstance(above, _BLOCKS) else []
+    if not around or len(above.body) < 2 or not isinstance(node.targets[0], ast.Name):  # type: ignore[union-attr,attr-defined]
+        return False
+    name = node.targets[0].id  # type: ignore[attr-defined]
+    uses, own = name_uses(module), {*ast.walk(around[0])}
+    return len(uses.bound.get(name, [])) == 1 and own.issuperset(uses.names.get(name, []))
 
 
 def _handed_on(module: Module, node: ast.FunctionDef) -> tuple[tuple[str, ast.expr], ...] | None:
@@ -240,6 +256,8 @@ def _text(alias: _Alias, module: Module, node: ast.AST, value: ast.expr, editor:
     if isinstance(value, ast.Constant):
         text = value.value
         return editor.quoted(text) if isinstance(text, str) else ast.unparse(value)
+    if is_literal(ast.unparse(value)):
+        return ast.unparse(value)
     if not isinstance(value, ast.Name):
         raise _NotSpelled
     if module is alias.module:

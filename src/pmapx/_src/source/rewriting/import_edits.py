@@ -32,7 +32,12 @@ def moved(
     if not below:
         return found
     taken = [alias for alias in moves if moves[alias].rpartition(".")[0] in below]
-    lines = [f"from {module} import {', '.join(names)}" for module, names in below.items()]
+    known = _imported_below(source, statement)
+    left = {key: [text for text in texts if (key, text) not in known]
+            for key, texts in below.items()}  # fmt: skip
+    lines = [f"from {module} import {', '.join(names)}" for module, names in left.items() if names]
+    if not lines:
+        return [*found, *without(source, statement, taken, source.tree)]
     place = source.place(statement)
     is_alone = stands_alone(source, statement)
     joint = "\n" + source.line(place.line)[: place.column] if is_alone else "; "
@@ -44,6 +49,21 @@ def moved(
         *_without(source, statement.names, taken),
         between(end, end, "".join(joint + line for line in lines)),
     ]
+
+
+def _imported_below(source: Source, statement: ast.stmt) -> set[tuple[str | None, str]]:
+    """Returns what the imports right below one of the top level import, each as it is written."""
+    body = source.tree.body
+    below = body[body.index(statement) + 1 :] if statement in body else []
+    imports = itertools.takewhile(
+        lambda each: isinstance(each, (ast.Import, ast.ImportFrom)), below
+    )
+    return {
+        (each.module, ast.unparse(alias))
+        for each in imports
+        if isinstance(each, ast.ImportFrom) and not each.level
+        for alias in each.names
+    }
 
 
 def without(
