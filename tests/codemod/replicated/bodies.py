@@ -178,6 +178,24 @@ def step(state, batch):
     w, seen = lax.scan(body, state["w"], jnp.stack([batch, batch]))
     return w, seen
 """, {1}),
+    "a_scan_with_numbers_of_an_object_that_has_functions": ("""
+import types
+OPTIONS = types.SimpleNamespace(rate=0.5, schedule=lambda count: 0.5 * count)
+def step(state, batch):
+    def body(carry, x):
+        return OPTIONS.rate * carry + x, x
+    seen, _ = lax.scan(body, batch, jnp.stack([batch, batch]))
+    return state["w"] - lax.pmean(seen, "batch"), seen
+""", {1}),
+    "a_scan_with_functions_of_an_object_that_ask_for_the_device": ("""
+import types
+OPTIONS = types.SimpleNamespace(rate=0.5, schedule=lambda count: count + lax.axis_index("batch"))
+def step(state, batch):
+    def body(carry, x):
+        return OPTIONS.schedule(carry), x
+    w, _ = lax.scan(body, state["w"], jnp.stack([batch, batch]))
+    return w, state["w"]
+""", {0}),
     "a_scan_whose_carry_is_not": ("""
 def step(state, batch):
     def body(carry, x):

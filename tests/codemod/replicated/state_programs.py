@@ -87,6 +87,24 @@ for batch in ROWS:
 RESULT = str([state.rate]).count("0.5"), first(state.w)
 STATE = state
 """,
+    "an_item_of_a_tuple_in_a_tuple": """
+import typing
+class Hyper(typing.NamedTuple):
+    held: dict
+class State(typing.NamedTuple):
+    w: jax.Array
+    opt: tuple
+def train(state, batch):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(state.w), "batch")
+    return State(state.w - state.opt[0][1].held["rate"] * grads, state.opt)
+step = jax.pmap(train, axis_name="batch", devices=jax.local_devices())
+init = State(INIT["w"], ((np.float32(0), Hyper({"rate": np.float32(0.25)})),))
+state = jax.device_put_replicated(init, jax.local_devices())
+for batch in ROWS:
+    state = step(state, batch)
+RESULT = state.opt[0][1].held["rate"][-1].item(), first(state.w)
+STATE = state
+""",
     "momentum_like_the_parameters": """
 def train(params, momentum, batch):
     grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w["w"] - 1) ** 2))(params), "batch")

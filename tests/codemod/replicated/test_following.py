@@ -324,6 +324,19 @@ class Trainer:
 }
 
 STAYS = {
+    "a number of what may be an array or a tuple": """
+import typing
+class State(typing.NamedTuple):
+    held: jax.Array
+def update(state, batch):
+    return State(state.held + jax.lax.pmean(batch, "i"))
+def main(batch):
+    p_update = jax.pmap(update, axis_name="i", devices=jax.local_devices())
+    state = replicate(State(np.ones((2, 2))))
+    for _ in range(2):
+        state = p_update(state, batch)
+    print(state.held[0][1].sum())
+""",
     "a method that its map may not have replaced yet": """
 class Trainer:
     def __init__(self):

@@ -97,6 +97,15 @@ OWN = {
     ),
     "an item": ("", "value = np.zeros(2)\nvalue[0] = jax.process_index()"),
     "a sum": ("", "total = 0\ntotal += jax.process_index()\nvalue = np.full(2, total)"),
+    "a function that is made and called at once": (
+        "def make(seed):\n    def build():\n        return np.full(2, seed)\n    return build",
+        "print(make(0)())\nvalue = make(jax.process_index())()",
+    ),
+    "a function that was made before": (
+        "MADE = []\ndef make(seed):\n    def build():\n        return np.full(2, seed)\n"
+        "    MADE.append(build)\n    build = MADE[0]\n    return build",
+        "make(jax.process_index())\nvalue = make(0)()",
+    ),
     "a list": ("", "rows = []\nrows.append(jax.process_index())\nvalue = np.array(rows)"),
     "a device": ("", "value = np.full(2, jax.local_devices()[0].id)"),
     "a client": ("", "value = np.full(2, jax.devices()[0].client.process_index())"),
@@ -120,6 +129,10 @@ SAME = {
     "what one process sends": (
         "",
         "value = multihost_utils.broadcast_one_to_all(np.full(2, jax.process_index()))",
+    ),
+    "another call of what makes a function": (
+        "def make(seed):\n    def build():\n        return np.full(2, seed)\n    return build",
+        "print(make(jax.process_index())())\nvalue = make(3)()",
     ),
     "a shape": (
         "def loader():\n    yield np.random.default_rng(jax.process_index()).normal(size=(4, 2))",

@@ -28,9 +28,13 @@ def taken_first(module: Module) -> list[ast.Subscript | ast.Call]:
 def chooses_item(module: Module, node: ast.Subscript) -> bool:
     """Tells whether ``state[0]`` is an item of a tuple: something is read of it that a shard lacks.
 
-    ``state[0]["w"]``, ``state[0].count`` and ``unreplicate(state[0])``.
+    ``state[0]["w"]``, ``state[0].count``, ``state[0][1].count`` and ``unreplicate(state[0])``.
     """
     above = module.parent(node)
+    if isinstance(above, ast.Subscript) and isinstance(module.parent(above), ast.Attribute):
+        # An item of an array would be an array, too.
+        is_number = isinstance(above.slice, ast.Constant) and type(above.slice.value) is int
+        above = module.parent(above) if is_number else above
     if isinstance(above, ast.Attribute):
         return above.attr not in known_names.ARRAY_ATTRIBUTES
     if isinstance(above, ast.Subscript):

@@ -19,6 +19,7 @@ from pmapx._src.analysis.definitions import EACH, Definition, Step, taken
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import defaults, given_arguments
 from pmapx._src.analysis.values import Bound, Class, Function, Mapped, Value
+from pmapx._src.codemod.decide.assigned_values import conditions
 from pmapx._src.codemod.decide.copies import names_called
 from pmapx._src.codemod.varying.proof import Results, SourceProof
 from pmapx._src.codemod.varying.values import Cause
@@ -239,7 +240,7 @@ class ProcessValues:
                 continue
             for changed in self._changed(each.module, each.node).get(node.id, ()):
                 yield each.module, changed, (), around
-                for test in _tests(each.module, changed, node):
+                for test in conditions(each.module, changed, node):
                     yield each.module, test, (), around
 
     def _bound(
@@ -247,7 +248,7 @@ class ProcessValues:
     ) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
         if definition.source is not None:
             yield definition.module, definition.source, (*definition.steps, *path), around
-        for test in _tests(definition.module, definition.node, use):
+        for test in conditions(definition.module, definition.node, use):
             yield definition.module, test, (), around
 
     def _parameter(
@@ -391,31 +392,22 @@ def _changing(node: ast.AST) -> Iterator[tuple[str, list[ast.expr]]]:
                 yield target.value.id, [target.slice]
 
 
-def _tests(module: Module, node: ast.AST, use: ast.AST | None = None) -> Iterator[ast.expr]:
-    """Gives the conditions under which a node of a function is run, but the use of it is not."""
-    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
-    line = getattr(use, "lineno", 0)
-    before, above = node, module.parent(node)
-    while not isinstance(above, scopes):
-        if isinstance(above, (ast.If, ast.While)) and before is not above.test:
-            branch = above.body if before in above.body else above.orelse
-            if not branch[0].lineno <= line <= (branch[-1].end_lineno or 0):
-                yield above.test
-        elif isinstance(above, ast.Match):
-            yield above.subject
-        elif isinstance(above, (ast.For, ast.AsyncFor)):
-            # It may not be run in each round.
-            yield from _ends(above)
-        before, above = above, module.parent(above)
-
-
-def _ends(loop: ast.For | ast.AsyncFor) -> Iterator[ast.expr]:
-    """Gives the conditions under which a loop goes on or ends early."""
-    for part in ast.walk(loop):
-        if isinstance(part, ast.If) and any(
-            isinstance(each, (ast.Break, ast.Continue)) for each in (*part.body, *part.orelse)
-        ):
-            yield part.test
+def _made_by(module: Module, call: ast.Call, function: Function) -> Around:
+    """Returns the call that defined a function which is called at once: ``make(x)()``."""
+    made, callees = call.func, module.facts.callees.get(call.func, frozenset())
+    maker = next(iter(callees), None)
+    if not isinstance(made, ast.Call) or len(callees) != 1 or not isinstance(maker, Function):
+        return ()
+    home = maker.module
+    returned = [part.value for part in ast.walk(maker.node) if isinstance(part, ast.Return)
+                and maker.node in home.functions_around(part)[:1]]  # fmt: skip
+    # Any other may have been defined by an earlier call.
+    is_own = isinstance(maker.node, ast.FunctionDef) and all(
+        isinstance(each, ast.Name)
+        and [d.node for d in home.facts.definitions.of_name(home, each)] == [function.node]
+        for each in returned
+    )
+    return ((maker.node, module, made, 0),) if is_own else ()
 
 
 def _returned(
@@ -423,7 +415,8 @@ def _returned(
 ) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
     """Gives what a function of the program returns or yields."""
     function = callee.function if isinstance(callee, Bound) else callee
-    inner = (*around, (function.node, module, call, int(isinstance(callee, Bound))))
+    inner = (*around, *_made_by(module, call, function))
+    inner += ((function.node, module, call, int(isinstance(callee, Bound))),)
     if isinstance(function.node, ast.Lambda):
         yield function.module, function.node.body, path, inner
         return
@@ -435,6 +428,6 @@ def _returned(
         if isinstance(part, (ast.Return, ast.Yield, ast.YieldFrom)) and part.value is not None:
             is_item = isinstance(part, ast.Yield)
             yield function.module, part.value, path[1:] if is_item else path, inner
-            for test in _tests(function.module, part):
+            for test in conditions(function.module, part):
                 yield function.module, test, (), inner
         waiting += ast.iter_child_nodes(part)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -296,6 +297,11 @@ def _is_same(one: Value, other: Value) -> bool:
     if isinstance(one, Closure) and isinstance(other, Closure):
         is_same = one.node is other.node and one.scope is other.scope and one.bound == other.bound
         return is_same and shapes(one.defaults) == shapes(other.defaults)
+    if isinstance(one, Deferred) and isinstance(other, Deferred):
+        is_same = (cause_of(one) is None) == (cause_of(other) is None)
+        is_same &= not one.sources and not other.sources
+        pairs = itertools.zip_longest(one.functions, other.functions, fillvalue=Value())
+        return is_same and all(_is_same(*pair) for pair in pairs)
     return False
 
 
