@@ -341,7 +341,47 @@ def main():
 
 main()
 """
+# Numbers that come from a parameter, a function, an attribute and settings; and one that is not.
+FOLLOWED = """\
+class Config:
+    decay = 0.5
+
+
+def schedule(step):
+    return 0.1 / (step + 1)
+
+
+class Trainer:
+    def __init__(self, config, **settings):
+        self.decay = config.decay * 2
+        self.settings = settings
+        self.step = jax.pmap(
+            lambda w, x, lr, decay: (w * decay - lr * jax.lax.pmean(x, "i"), x.sum() * lr),
+            axis_name="i",
+            in_axes=(0, 0, None, None),
+        )
+        self.scale = jax.pmap(
+            lambda x, scale: jax.lax.pmean(x, "i") * scale, axis_name="i", in_axes=(0, None)
+        )
+
+    def train(self, rate):
+        x = jnp.arange(N * 3.0, dtype=jnp.bfloat16).reshape(N, 3) + FIRST
+        w = jax.device_put_replicated(jnp.ones(3, jnp.bfloat16), jax.local_devices())
+        for i in range(2):
+            w, own = self.step(w, x, schedule(i), self.decay)
+            show(w, own)
+        show(self.step(w, x, rate, self.settings["decay"]))
+        scale = 2.0
+        for i in range(2):
+            out = self.scale(x, scale)
+            scale = out[0].mean()
+            show(out, np.asarray(out.dtype.itemsize))
+
+
+Trainer(Config(), decay=0.25).train(0.5)
+"""
 PROGRAMS = {
+    "followed": FOLLOWED,
     "computing": COMPUTING,
     "decorated": DECORATED,
     "numbers": NUMBERS,
@@ -459,6 +499,18 @@ def test_a_call_with_an_array_converts_it_beside_one_with_a_number(tmp_path):
     text = file.after.decode()
     assert '(x, mesh, jax.P("i")), 0.5)' in text
     assert "(x, once[0, 0]), mesh" in re.sub(r"\s+", " ", text)
+
+
+def test_numbers_are_followed_through_parameters_functions_and_attributes(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + FOLLOWED)
+    (file,) = migrate([str(path)]).changed
+    text = re.sub(r"\s+", " ", file.after.decode())
+    assert 'mesh, jax.P("i")), schedule(i), self.decay,' in text
+    assert 'jax.P("i")), rate, ' in text
+    # A name that is a number at first, and an array then.
+    assert "lambda x: x if isinstance(x, (int, float)) else" in text
+    assert "jax.P()), scale, )" in text
 
 
 def test_a_map_that_is_converted_for_all_calls_may_be_given_numbers(tmp_path):

@@ -45,8 +45,7 @@ _OF_ARRAYS = (known_names.METADATA - _HARMLESS) | {"T", "mT", "at", "flat", "rea
 NOT_FOLLOWED = "it is used in a way that cannot be followed"
 UNPACKED = "it is unpacked in a way that cannot be followed"
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-# By name, or by class and name.
-_Attributes = dict[Any, list[Definition]]
+_Attributes = dict[Any, list[Definition]]  # By name, or by class and name.
 
 
 class StackedValues(abc.ABC):
@@ -74,8 +73,7 @@ class StackedValues(abc.ABC):
 
     def _find_attributes(self) -> tuple[_Attributes, _Attributes]:
         """Returns what sets the attributes of each class, and those of unknown objects."""
-        found: _Attributes = {}
-        somewhere: _Attributes = {}
+        found, somewhere = _Attributes(), _Attributes()
         for module in self.modules:
             definitions = module.facts.definitions
             for (cls, name), published in definitions.published.items():

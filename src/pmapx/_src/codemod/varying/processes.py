@@ -248,9 +248,8 @@ class ProcessValues:
         if isinstance(node, ast.alias):
             statement = home.parent(node)
             if isinstance(statement, ast.ImportFrom):
-                for each in _of_modules(home, statement.module or "", node.name):
-                    if each is not definition:
-                        yield from self._defined(each, path, around, None)
+                for each in self._in_modules(statement.module or "", node.name):
+                    yield from self._defined(each, path, around, None)
             return
         if definition.source is not None:
             yield home, definition.source, (*definition.steps, *path), around
@@ -265,9 +264,35 @@ class ProcessValues:
         if isinstance(node.value, ast.Name):
             for each in module.facts.definitions.of_name(module, node.value):
                 if isinstance(each.node, ast.alias):
-                    yield from _of_modules(module, each.node.name, node.attr)
+                    yield from self._in_modules(each.node.name, node.attr)
         elif isinstance(node.value, ast.Attribute):
-            yield from _of_modules(module, node.value.attr, node.attr)
+            yield from self._in_modules(node.value.attr, node.attr)
+
+    def _in_modules(self, path: str, name: str) -> Iterator[Definition]:
+        """Gives what a name is bound to in modules with a dotted name, or where they have it from.
+
+        Of a package, that is a name in any of its files.
+        """
+        waiting, seen = [(path.rpartition(".")[2], name)], set[tuple[str, str]]()
+        for key in waiting:
+            for module in self._by_stem.get(key[0], ()) if key not in seen else ():
+                for each in module.facts.definitions.bound.get((module.source.tree, key[1]), ()):
+                    statement = module.parent(each.node)
+                    if not isinstance(each.node, ast.alias):
+                        yield each
+                    elif isinstance(statement, ast.ImportFrom):
+                        stem = (statement.module or "").rpartition(".")[2]
+                        waiting.append((stem, each.node.name))
+            seen.add(key)
+
+    @functools.cached_property
+    def _by_stem(self) -> dict[str, list[Module]]:
+        found: dict[str, list[Module]] = {}
+        for project in {module.project for module in self._modules}:
+            for module in filter(None, project.modules.values()):
+                for stem in module.path.removesuffix(".py").split(os.sep)[-2:]:
+                    found.setdefault(stem, []).append(module)
+        return found
 
     def _parameter(
         self, definition: Definition, path: Path, around: Around
@@ -369,14 +394,6 @@ class ProcessValues:
                     if isinstance(name, str):
                         found.setdefault(name, []).extend((module, each) for each in values)
         return found
-
-
-def _of_modules(module: Module, path: str, name: str) -> Iterator[Definition]:
-    """Gives what a name is bound to in the modules of a project with a dotted name."""
-    stem = path.rpartition(".")[2]
-    for each in module.project.modules.values():
-        if each is not None and stem in each.path.removesuffix(".py").split(os.sep)[-2:]:
-            yield from each.facts.definitions.bound.get((each.source.tree, name), ())
 
 
 def _into_parameters(module: Module, node: ast.Call) -> Iterator[tuple[ast.AST, ast.AST]]:
