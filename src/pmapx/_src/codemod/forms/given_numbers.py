@@ -201,7 +201,9 @@ def _is_tree(use: Use, position: int) -> bool:
     """Returns whether the mapped function takes parts of an argument, or applies it."""
     if use.function is None or not use.names or position >= len(use.names):
         return False
-    return _takes_parts(use.module, use.function.node, use.names[position], 3)
+    home = use.function.function.module
+    read = home.project.with_definitions.modules.get(os.path.normpath(home.path)) or home
+    return _takes_parts(read, use.function.node, use.names[position], 3)
 
 
 def _takes_parts(module: Module, function: ast.AST, name: str, depth: int) -> bool:

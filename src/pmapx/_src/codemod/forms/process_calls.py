@@ -305,6 +305,9 @@ def _global_arguments(
     """
     specs = [spec_of(use, position, only) for _, _, position in given]
     unknown = [is_number_unknown(use, position, only) for *_, position in given]
+    for at in [i for i, spec in enumerate(specs) if spec == "jax.P()" and not unknown[i]]:
+        # Between others that may be numbers, it is converted with them.
+        unknown[at] = any(unknown[at - 1 : at]) and any(unknown[at + 1 : at + 2])
     args: list[str] = []
     at = 0
     while at < len(given):
