@@ -380,8 +380,28 @@ class Trainer:
 
 Trainer(Config(), decay=0.25).train(0.5)
 """
+# Parts of what was brought to the host are not arrays of all processes.
+ON_HOST = """\
+def first(tree):
+    return tree["w"][0]
+
+
+def main():
+    step = jax.pmap(
+        lambda p, x: jax.tree.map(lambda w: w - jax.lax.pmean(x.mean(), "i"), p), axis_name="i"
+    )
+    params = jax.device_put_replicated({"w": jnp.ones(3)}, jax.local_devices())
+    for i in range(2):
+        params = step(params, jnp.arange(N * 2.0).reshape(N, 2) + FIRST + i)
+    host = jax.device_get(params)
+    show(first(host), host["w"][0], jax.device_get(params)["w"][0], np.asarray(params["w"])[0])
+
+
+main()
+"""
 PROGRAMS = {
     "followed": FOLLOWED,
+    "on_host": ON_HOST,
     "computing": COMPUTING,
     "decorated": DECORATED,
     "numbers": NUMBERS,
@@ -606,6 +626,15 @@ def test_what_jax_computes_with_is_the_copy_of_the_process(tmp_path):
     # A number of Python's is not converted, and the name that is imported has one meaning.
     assert 'jax.P("i")), lr\n' in text
     assert text.count("import multihost_utils") == 1
+
+
+def test_what_was_brought_to_the_host_is_no_array_of_all_processes(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + ON_HOST)
+    (file,) = migrate([str(path)]).changed
+    # Of four places that expect the leading axis, one has an array that is on devices.
+    assert file.after.decode().count("[x] * jax.local_device_count()") == 3
+    assert file.after.decode().count("[x.addressable_data(0)] * jax.local_device_count()") == 1
 
 
 def test_a_mesh_of_chosen_devices_has_a_name_and_calls_near_it_convert(tmp_path):
