@@ -869,6 +869,15 @@ def test_a_backend_beside_devices_is_not_read(tmp_path):
     assert "backend" not in after
 
 
+def test_a_lambda_in_a_partial_is_called_in_parentheses(tmp_path):
+    text = (
+        f"import functools\nimport jax\n{COUNTED}"
+        "f = jax.pmap(functools.partial(lambda scale, x: x * scale, 2.0), axis_name='i')\n"
+    )
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "(lambda scale, x: x * scale)(2.0, " in " ".join(after.split())
+
+
 def test_a_default_of_a_lambda_is_not_broken_in_two(tmp_path):
     text = f"""\
 import functools

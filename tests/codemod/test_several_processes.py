@@ -341,7 +341,67 @@ def main():
 
 main()
 """
+# Numbers that come from a parameter, a function, an attribute and settings; and one that is not.
+FOLLOWED = """\
+class Config:
+    decay = 0.5
+
+
+def schedule(step):
+    return 0.1 / (step + 1)
+
+
+class Trainer:
+    def __init__(self, config, **settings):
+        self.decay = config.decay * 2
+        self.settings = settings
+        self.step = jax.pmap(
+            lambda w, x, lr, decay: (w * decay - lr * jax.lax.pmean(x, "i"), x.sum() * lr),
+            axis_name="i",
+            in_axes=(0, 0, None, None),
+        )
+        self.scale = jax.pmap(
+            lambda x, scale: jax.lax.pmean(x, "i") * scale, axis_name="i", in_axes=(0, None)
+        )
+
+    def train(self, rate):
+        x = jnp.arange(N * 3.0, dtype=jnp.bfloat16).reshape(N, 3) + FIRST
+        w = jax.device_put_replicated(jnp.ones(3, jnp.bfloat16), jax.local_devices())
+        for i in range(2):
+            w, own = self.step(w, x, schedule(i), self.decay)
+            show(w, own)
+        show(self.step(w, x, rate, self.settings["decay"]))
+        scale = 2.0
+        for i in range(2):
+            out = self.scale(x, scale)
+            scale = out[0].mean()
+            show(out, np.asarray(out.dtype.itemsize))
+
+
+Trainer(Config(), decay=0.25).train(0.5)
+"""
+# Parts of what was brought to the host are not arrays of all processes.
+ON_HOST = """\
+def first(tree):
+    return tree["w"][0]
+
+
+def main():
+    step = jax.pmap(
+        lambda p, x: jax.tree.map(lambda w: w - jax.lax.pmean(x.mean(), "i"), p), axis_name="i"
+    )
+    params = jax.device_put_replicated({"w": jnp.ones(3)}, jax.local_devices())
+    for i in range(2):
+        params = step(params, jnp.arange(N * 2.0).reshape(N, 2) + FIRST + i)
+    host = jax.device_get(params)
+    show(first(host), host["w"][0], jax.device_get(params)["w"][0], np.asarray(params["w"])[0])
+
+
+main()
+"""
 PROGRAMS = {
+    "followed": FOLLOWED,
+    "on_host": ON_HOST,
     "computing": COMPUTING,
     "decorated": DECORATED,
     "numbers": NUMBERS,
@@ -463,6 +523,18 @@ def test_a_call_with_an_array_converts_it_beside_one_with_a_number(tmp_path):
     assert "(x, once[0, 0]), mesh" in re.sub(r"\s+", " ", text)
 
 
+def test_numbers_are_followed_through_parameters_functions_and_attributes(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + FOLLOWED)
+    (file,) = migrate([str(path)]).changed
+    text = re.sub(r"\s+", " ", file.after.decode())
+    assert 'mesh, jax.P("i")), schedule(i), self.decay,' in text
+    assert 'jax.P("i")), rate, ' in text
+    # A name that is a number at first, and an array then.
+    assert "lambda x: x if isinstance(x, (int, float)) else" in text
+    assert "jax.P()), scale, )" in text
+
+
 def test_a_map_that_is_converted_for_all_calls_may_be_given_numbers(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(HEAD + NUMBERS)
@@ -556,6 +628,15 @@ def test_what_jax_computes_with_is_the_copy_of_the_process(tmp_path):
     # A number of Python's is not converted, and the name that is imported has one meaning.
     assert 'jax.P("i")), lr\n' in text
     assert text.count("import multihost_utils") == 1
+
+
+def test_what_was_brought_to_the_host_is_no_array_of_all_processes(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + ON_HOST)
+    (file,) = migrate([str(path)]).changed
+    # Of four places that expect the leading axis, one has an array that is on devices.
+    assert file.after.decode().count("[x] * jax.local_device_count()") == 3
+    assert file.after.decode().count("[x.addressable_data(0)] * jax.local_device_count()") == 1
 
 
 def test_a_mesh_of_chosen_devices_has_a_name_and_calls_near_it_convert(tmp_path):

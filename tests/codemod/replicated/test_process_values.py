@@ -115,6 +115,34 @@ OWN = {
     "no seed": ("", "value = np.random.normal(size=2)"),
     "no seed of a generator": ("", "value = np.random.default_rng().normal(size=2)"),
     "a seed": ("", "np.random.seed(jax.process_index())\nvalue = np.random.normal(size=2)"),
+    "a number before it was added to": (
+        "",
+        "seed = jax.process_index()\nseed += 3\nvalue = np.full(2, seed)",
+    ),
+    "an attribute of an object that is not known": (
+        "import argparse",
+        "args = argparse.ArgumentParser().parse_args()\nargs.seed += jax.process_index()\n"
+        "value = np.full(2, args.seed)",
+    ),
+    "an attribute that is set by name": (
+        "import argparse",
+        "args = argparse.Namespace(seed=1)\nsetattr(args, 'seed', jax.process_index())\n"
+        "value = np.full(2, args.seed)",
+    ),
+    "an item of an attribute": (
+        "class Config:\n    def __init__(self):\n        self.seeds = {}\n"
+        "    def set_up(self):\n        self.seeds['model'] = jax.process_index()",
+        "config = Config()\nconfig.set_up()\nvalue = np.full(2, config.seeds['model'])",
+    ),
+    "a list in an attribute, in one process alone": (
+        "class Config:\n    def __init__(self):\n        self.seeds = [1]\n"
+        "    def set_up(self):\n        if jax.process_index():\n            self.seeds.append(2)",
+        "config = Config()\nconfig.set_up()\nvalue = np.full(2, config.seeds[-1])",
+    ),
+    "a variable that a function sets": (
+        "SEED = 0\ndef set_up():\n    global SEED\n    SEED = jax.process_index()",
+        "set_up()\nvalue = np.full(2, SEED)",
+    ),
     "a result of its devices": (
         "",
         "own = jax.pmap(lambda x: x + jax.lax.axis_index('i'), axis_name='i')\n"
@@ -167,7 +195,7 @@ SAME = {
 def is_replicated(tmp_path, top, body):
     file = tmp_path / "train.py"
     file.write_text(PROGRAM.format(top=top, body=textwrap.indent(body, "    ")))
-    (migrated,) = migrate([str(file)]).files
+    (migrated,) = migrate([str(tmp_path)]).changed
     return "jax.device_put(value, jax.NamedSharding(mesh, jax.P()))" in migrated.after.decode()
 
 
@@ -179,3 +207,27 @@ def test_a_value_that_differs_between_processes_stays_stacked(tmp_path, name):
 @pytest.mark.parametrize("name", SAME)
 def test_a_value_that_is_equal_on_all_processes_is_replicated(tmp_path, name):
     assert is_replicated(tmp_path, *SAME[name])
+
+
+SETTINGS = {
+    "a variable": ("RANK = jax.process_index()\nseed = 1 + RANK", ""),
+    "a variable that a function sets": (
+        "seed = 1\ndef set_up(rank):\n    global seed\n    seed += rank",
+        "settings.set_up(jax.process_index())\n",
+    ),
+    "a variable that another file sets": ("seed = 1", "settings.seed += jax.process_index()\n"),
+}
+
+
+@pytest.mark.parametrize("top", ["import settings", "import settings\nfrom settings import seed"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_variable_of_a_module_that_differs_between_processes_is_followed(tmp_path, name, top):
+    settings, body = SETTINGS[name]
+    (tmp_path / "settings.py").write_text(f"import jax\n\n{settings}\n")
+    read = "seed" if "from" in top and not body else "settings.seed"
+    assert not is_replicated(tmp_path, top, f"{body}value = np.full(2, {read})")
+
+
+def test_a_variable_of_a_module_that_is_equal_on_all_processes_is_replicated(tmp_path):
+    (tmp_path / "settings.py").write_text("import jax\n\nrank = jax.process_index()\nseed = 1\n")
+    assert is_replicated(tmp_path, "import settings", "value = np.full(2, settings.seed)")

@@ -15,6 +15,9 @@ from pmapx._src.source import discovery, files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
 
+# Files without a use of pmap that are read for those that have one: more take too long.
+MOST_OTHERS = 40
+
 
 class Project:
     """All files of a run; a module is read when something asks for a name in it."""
@@ -82,6 +85,20 @@ class Project:
         fresh.__dict__.update(_words=self._words, _has_jax=self._has_jax)
         return fresh
 
+    @functools.cached_property
+    def with_definitions(self) -> Project:
+        """The same files and trees, read again with the bindings of all names.
+
+        For questions about few values of a project that was read without them.
+        """
+        found = Project(self.paths.values(), others=MOST_OTHERS, has_definitions=True)
+        found.texts = self.texts
+        read = {path: module.source for path, module in self.modules.items() if module is not None}
+        found._parsed.update(read)
+        for path, source in read.items():
+            found.module(path, data=source.text.encode())
+        return found
+
     def module(
         self, path: str, *, data: bytes | None = None, is_followed: bool = True
     ) -> Module | None:
@@ -143,11 +160,12 @@ class Project:
     def _parse(self, path: str, data: bytes) -> Source | Unreadable:
         """Returns a file's tree; trees of files that will not change are kept."""
         shown = self.paths.get(path, path)
-        if not self.is_partial:
-            return files.parse(shown, data)
-        if path not in self._parsed:
-            self._parsed[path] = files.parse(shown, data)
-        return self._parsed[path]
+        if path in self._parsed:
+            return self._parsed[path]
+        found = files.parse(shown, data)
+        if self.is_partial:
+            self._parsed[path] = found
+        return found
 
     @functools.cached_property
     def compares_pmap(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.project import Project
+from pmapx._src.analysis.project import MOST_OTHERS, Project
 from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.codemod import hidden_uses, program_files, to_pmapx
 from pmapx._src.codemod.decide import nested_pmaps
@@ -347,7 +347,7 @@ class Program:
     ) -> replicated.Restyled:
         """Returns what becomes of the state, and of batches."""
         # State goes through files that do not mention pmap, too; one may need another early.
-        project = Project(self._paths, others=program_files.MOST_OTHERS, has_definitions=True)
+        project = Project(self._paths, others=MOST_OTHERS, has_definitions=True)
         texts = {**self._texts, **program_files.importers(self._paths, self._texts)}
         project.texts = {os.path.normpath(path): data for path, data in texts.items()}
         for path, data in texts.items():

@@ -12,11 +12,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import MOST_OTHERS
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
 from pmapx._src.source import files, notebooks
 
-# Files without a use of pmap that the replicated style reads, on each side: more take too long.
-MOST_OTHERS = 40
 # Of those that import one with pmap, which may call what it has, so many bytes are read.
 MOST_IMPORTING = 2_000_000
 _FROM = re.compile(

@@ -158,30 +158,3 @@ def _targets(statement: ast.stmt) -> set[str]:
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     parts = [part for target in targets for part in (target, *getattr(target, "elts", ()))]
     return {part.id for part in parts if isinstance(part, ast.Name)}
-
-
-def conditions(module: Module, node: ast.AST, use: ast.AST | None = None) -> Iterator[ast.expr]:
-    """Gives the conditions under which a node of a function is run, but the use of it is not."""
-    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
-    line = getattr(use, "lineno", 0)
-    before, above = node, module.parent(node)
-    while not isinstance(above, scopes):
-        if isinstance(above, (ast.If, ast.While)) and before is not above.test:
-            branch = above.body if before in above.body else above.orelse
-            if not branch[0].lineno <= line <= (branch[-1].end_lineno or 0):
-                yield above.test
-        elif isinstance(above, ast.Match):
-            yield above.subject
-        elif isinstance(above, (ast.For, ast.AsyncFor)):
-            # It may not be run in each round.
-            yield from _ends(above)
-        before, above = above, module.parent(above)
-
-
-def _ends(loop: ast.For | ast.AsyncFor) -> Iterator[ast.expr]:
-    """Gives the conditions under which a loop goes on or ends early."""
-    for part in ast.walk(loop):
-        if isinstance(part, ast.If) and any(
-            isinstance(each, (ast.Break, ast.Continue)) for each in (*part.body, *part.orelse)
-        ):
-            yield part.test

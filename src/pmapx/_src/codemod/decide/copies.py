@@ -15,6 +15,7 @@ from pmapx._src.codemod.decide.assigned_values import (
     block_of,
     is_changed_in_place,
 )
+from pmapx._src.codemod.decide.map_calls import passed_values
 
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
 UNREPLICATE = known_names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
@@ -217,6 +218,21 @@ def before_host(module: Module, node: ast.expr) -> ast.expr:
             break
         node = node.args[0]
     return node
+
+
+def is_on_host(module: Module, node: ast.expr, depth: int = 4) -> bool:
+    """Returns whether a value is, or is a part of, what was brought to the host before."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    if isinstance(node, ast.Name) and depth:
+        found = module.facts.definitions.of_name(module, node)
+        sources = [(each.module, each.source) for each in found if each.source is not None]
+        for each in found:
+            if isinstance(each.node, ast.arg):
+                function = each.module.parent(each.module.parent(each.node))
+                sources += passed_values(each.module, function, each.node.arg)
+        return any(is_on_host(home, source, depth - 1) for home, source in sources)
+    return before_host(module, node) is not node
 
 
 def is_like(module: Module, node: ast.expr) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.forms import process_calls, shard_body
-from pmapx._src.codemod.forms.python_numbers import is_number_unknown, may_be_number
+from pmapx._src.codemod.forms.given_numbers import is_always_number, is_number_unknown
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor, fitting
 
@@ -43,7 +43,9 @@ def needs_later(use: Use) -> bool:
 
 
 def _may_be_given_numbers(use: Use) -> bool:
-    return any(is_number_unknown(use, at) for at in range(len(use.names or ())))
+    positions = range(len(use.names or ()))
+    given = [at for at in positions if process_calls.spec_of(use, at) is not None]
+    return any(is_number_unknown(use, at) for at in given)
 
 
 def _is_local(use: Use) -> bool:
@@ -87,7 +89,7 @@ def _specs(use: Use) -> str:
     for position in range(len(use.names)):
         spec = process_calls.spec_of(use, position)
         # One that is always a number is not converted where it is called.
-        if position in layout.static or (spec is None and may_be_number(use, position)):
+        if position in layout.static or (spec is None and is_always_number(use, position)):
             return ""
         # Arrays that are global already are left as they are.
         specs.append(spec or "jax.P()")

@@ -9,18 +9,16 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Function, Mapped
 from pmapx._src.codemod.decide import fields, global_state
-from pmapx._src.codemod.decide.array_expressions import is_number
-from pmapx._src.codemod.decide.assigned_values import block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.specs import LOCAL
 from pmapx._src.codemod.forms import shard_body
+from pmapx._src.codemod.forms.given_numbers import is_always_number, is_number_unknown
 from pmapx._src.codemod.forms.mapped_function import takes_its_name
-from pmapx._src.codemod.forms.python_numbers import is_number_unknown, may_be_number
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor, fitting
@@ -171,17 +169,14 @@ def write(use: Use, module: Module, call: ast.Call, mesh: str, editor: Editor) -
     ]
     function = editor.text(editor.source.place(call.func))
     used = place.column + len(editor.rest_of_line(place))
-    nodes = (*call.args, *(keyword.value for keyword in call.keywords))
-    block = block_of(module, call)
-    numbers = {at for (*_, at), node in zip(given, nodes, strict=True) if is_number(node, block)}
-    text = _converted(use, function, given, mesh, editor, indent, used, numbers)
+    text = _converted(use, function, given, mesh, editor, indent, used, call)
     is_long = "\n" in text and place.column + len(text.partition("\n")[0]) > editor.width
     if is_long and isinstance(module.parent(call), ast.Assign) and '"""' not in text:
         # The names that it is assigned to leave it no room.
         text = editor.bracketed(text, indent)
     names = _assigned(module, call, editor) if _is_wrapped(use) and "\n" in text else []
     if names:
-        args = functools.partial(_global_arguments, use, given, numbers, mesh, editor)
+        args = functools.partial(_global_arguments, use, given, call, mesh, editor)
         spec = use.known_layout.out_specs(use.axis)
         several = _call(function, args, editor, indent, used)
         several += _converted_names(names, spec, mesh, editor, indent)
@@ -265,10 +260,10 @@ def _converted(
     editor: Editor,
     indent: str,
     used: int,
-    numbers: Set[int] | None = None,
+    only: ast.Call | None = None,
 ) -> str:
     """Returns a call with its sharded arguments global, and its results host-local."""
-    args = functools.partial(_global_arguments, use, given, numbers, mesh, editor)
+    args = functools.partial(_global_arguments, use, given, only, mesh, editor)
     if not _is_wrapped(use):
         return _call(function, args, editor, indent, used)
     if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
@@ -299,17 +294,20 @@ def _call(
 def _global_arguments(
     use: Use,
     given: Sequence[tuple[str | None, str, int]],
-    numbers: Set[int] | None,
+    only: ast.Call | None,
     mesh: str,
     editor: Editor,
     indent: str,
 ) -> list[str]:
     """Returns the arguments of a call, with those in a row that are sharded converted together.
 
-    ``numbers`` are the arguments of Python's numbers, None where any call may give them.
+    ``only`` is the call in the source, None where any call of the map may give them.
     """
-    specs = [spec_of(use, position, numbers) for _, _, position in given]
-    unknown = [numbers is None and is_number_unknown(use, position) for *_, position in given]
+    specs = [spec_of(use, position, only) for _, _, position in given]
+    unknown = [is_number_unknown(use, position, only) for *_, position in given]
+    for at in [i for i, spec in enumerate(specs) if spec == "jax.P()" and not unknown[i]]:
+        # Between others that may be numbers, it is converted with them.
+        unknown[at] = any(unknown[at - 1 : at]) and any(unknown[at + 1 : at + 2])
     args: list[str] = []
     at = 0
     while at < len(given):
@@ -408,7 +406,7 @@ def _parts(axes: object) -> tuple[object, ...]:
     return axes if isinstance(axes, tuple) else (axes,)
 
 
-def spec_of(use: Use, position: int, numbers: Set[int] | None = None) -> str | None:
+def spec_of(use: Use, position: int, only: ast.Call | None = None) -> str | None:
     """Returns the text of an argument's spec, None if it is static, a number, or global already."""
     layout = use.known_layout
     if position in layout.static:
@@ -418,9 +416,7 @@ def spec_of(use: Use, position: int, numbers: Set[int] | None = None) -> str | N
         # Replicated state is global already, unless it is placed on the local part of its devices.
         is_global = position in use.replicated or _is_given_global(use, position)
         is_here = is_global and not layout.devices
-        is_plain = numbers is None and not is_number_unknown(use, position)
-        is_here |= may_be_number(use, position) if is_plain else position in (numbers or ())
-        return None if is_here else "jax.P()"
+        return None if is_here or is_always_number(use, position, only) else "jax.P()"
     return _axis_spec(use, axis)
 
 

@@ -1,4 +1,4 @@
-"""Whether a mapped function may take or return numbers of Python's, which have no axes."""
+"""Whether a mapped function may return numbers of Python's, which have no axes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Class, Exported, Function, Named
 from pmapx._src.codemod.decide.array_expressions import is_number
-from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
-from pmapx._src.codemod.decide.map_calls import map_calls
+from pmapx._src.codemod.decide.assigned_values import assigned_values
 from pmapx._src.codemod.forms.mapped_function import MappedFunction
-from pmapx._src.codemod.forms.use import Use
 
 _COUNTS = frozenset(
     {
@@ -178,41 +176,3 @@ def _gives_back(function: ast.AST) -> bool:
 def _is_number_by_default(statement: ast.stmt) -> bool:
     value = statement.value if isinstance(statement, ast.AnnAssign) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, (int, float, complex))
-
-
-def may_be_number(use: Use, position: int) -> bool:
-    """Returns whether a call gives a number of Python's, which needs no conversion."""
-    return any(_numbers_given(use, position))
-
-
-def is_number_unknown(use: Use, position: int) -> bool:
-    """Returns whether a replicated argument may be a number in some calls, and not in others."""
-    if position in use.known_layout.static or use.known_layout.in_axes_of(position) is not None:
-        return False
-    if position in use.known_layout.merged or position in use.replicated:
-        return False
-    given = _numbers_given(use, position)
-    return any(given) > all(given) or (not given and not _is_tree(use, position))
-
-
-def _is_tree(use: Use, position: int) -> bool:
-    """Returns whether the mapped function takes parts of an argument, or applies it."""
-    names, body = use.names or [], use.function.node if use.function is not None else ast.Pass()
-    for part in ast.walk(body):
-        base = part.value if isinstance(part, (ast.Attribute, ast.Subscript)) else None
-        if isinstance(part, ast.Call) and getattr(part.func, "attr", "") == "apply" and part.args:
-            base = part.args[0]
-        if isinstance(base, ast.Name) and base.id == names[position]:
-            return True
-    return False
-
-
-def _numbers_given(use: Use, position: int) -> list[bool]:
-    """Returns of each call whether it gives a number of Python's for an argument."""
-    found = []
-    for module, call in map_calls(use.module, use.site):
-        args = call.args[position - use.is_method :]
-        named = [k.value for k in call.keywords if k.arg in (use.names or [])[position:][:1]]
-        block = block_of(module, call)
-        found += [is_number(arg, block) for arg in (*args[:1], *named)]
-    return found

@@ -230,7 +230,8 @@ def _with_arguments(
             by_keyword = [text for text in given if re.match(r"\w+=", text)]
             first = [text for text in given if text not in by_keyword]
             bound, keywords = texts[1 : len(node.args)], texts[len(node.args) :]
-            return texts[0], [*bound, *first, *keywords, *by_keyword]
+            called = f"({texts[0]})" if isinstance(node.args[0], ast.Lambda) else texts[0]
+            return called, [*bound, *first, *keywords, *by_keyword]
     return function, list(given)
 
 

@@ -249,7 +249,8 @@ def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
     """Gives a value its axis back, with a comment that names what takes it so."""
     module, place = change.module, change.module.place(change.node)
     # Of a global array a process has its own copy, which needs no other process.
-    copy = "x.addressable_data(0)" if in_processes else "x"
+    is_global = in_processes and not copies.is_on_host(module, change.node)
+    copy = "x.addressable_data(0)" if is_global else "x"
     stack = f"lambda x: {jax_numpy(module)}.stack([{copy}] * jax.local_device_count())"
     behind = len(module.source.line(place.end_line)) - place.end_column
     editor, value = Editor(module.source), module.source.segment(place)

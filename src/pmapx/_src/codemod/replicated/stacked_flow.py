@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pmapx._src.analysis.definitions import Definition
 from pmapx._src.analysis.definitions import bound as bound_names
@@ -85,14 +85,14 @@ class Flow(StackedCalls):
         # What is assigned to state, and is an argument whose shards were equal in a run.
         self._shown_equal: dict[ast.expr, tuple[Position, str]] = {}
 
-    def _set_to(self, module: Module, node: ast.Attribute) -> Iterable[Definition]:
-        """Returns what an attribute of an object may be set to."""
+    def _set_to(self, module: Module, node: ast.Attribute) -> tuple[list[Definition], bool]:
+        """Returns what an attribute of an object may be set to, and whether its class sets it."""
         own = self._own_class(module, node)
         families = [self.maps.family(own)] if own else self._families_of(module, node.value)
-        if not families:
-            return self._attributes_named.get(node.attr, ())
-        found = [self._attributes.get((family, node.attr), ()) for family in families]
-        return itertools.chain.from_iterable(found)
+        known = [self._attributes.get((family, node.attr), ()) for family in families]
+        found = list(itertools.chain.from_iterable(known))
+        others = [] if families else self._attributes_named.get(node.attr, [])
+        return [*found, *others, *self._set_somewhere.get(node.attr, ())], bool(found)
 
     @functools.cached_property
     def loads(self) -> dict[str, list[tuple[Module, ast.AST]]]:

@@ -45,6 +45,7 @@ _OF_ARRAYS = (known_names.METADATA - _HARMLESS) | {"T", "mT", "at", "flat", "rea
 NOT_FOLLOWED = "it is used in a way that cannot be followed"
 UNPACKED = "it is unpacked in a way that cannot be followed"
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_Attributes = dict[Any, list[Definition]]  # By name, or by class and name.
 
 
 class StackedValues(abc.ABC):
@@ -70,10 +71,9 @@ class StackedValues(abc.ABC):
         for (_, name), definitions in self._attributes.items():
             self._attributes_named.setdefault(name, []).extend(definitions)
 
-    def _find_attributes(self) -> tuple[dict[tuple[str, str], list[Definition]], set[str]]:
-        """Returns what sets the attributes of each class, and attributes set of unknown objects."""
-        found: dict[tuple[str, str], list[Definition]] = {}
-        somewhere: set[str] = set()
+    def _find_attributes(self) -> tuple[_Attributes, _Attributes]:
+        """Returns what sets the attributes of each class, and those of unknown objects."""
+        found, somewhere = _Attributes(), _Attributes()
         for module in self.modules:
             definitions = module.facts.definitions
             for (cls, name), published in definitions.published.items():
@@ -88,7 +88,7 @@ class StackedValues(abc.ABC):
                 for family in families:
                     found.setdefault((family, target.attr), []).append(definition)
                 if not families and not self.is_traced(module, target):
-                    somewhere.add(target.attr)
+                    somewhere.setdefault(target.attr, []).append(definition)
         return found, somewhere
 
     def is_traced(self, module: Module, node: ast.AST) -> bool:

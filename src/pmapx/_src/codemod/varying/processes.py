@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -19,8 +20,8 @@ from pmapx._src.analysis.definitions import EACH, Definition, Step, taken
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import defaults, given_arguments
 from pmapx._src.analysis.values import Bound, Class, Function, Mapped, Value
-from pmapx._src.codemod.decide.assigned_values import conditions
 from pmapx._src.codemod.decide.copies import names_called
+from pmapx._src.codemod.varying.changes import changing, conditions
 from pmapx._src.codemod.varying.proof import Results, SourceProof
 from pmapx._src.codemod.varying.values import Cause
 
@@ -44,12 +45,6 @@ _EQUAL = frozenset(
     | {
         f"{module}.{name}" for module in ("jax.numpy", "numpy")
         for name in ("shape", "ndim", "zeros_like", "ones_like", "empty_like")
-    }
-)  # fmt: skip
-_CHANGING = frozenset(
-    {
-        "append", "extend", "insert", "add", "update", "setdefault", "fill", "pop", "remove",
-        "clear", "sort",
     }
 )  # fmt: skip
 _ITERATES = frozenset({"builtins.next", "builtins.iter"})
@@ -82,7 +77,7 @@ class ProcessValues:
         modules: Sequence[Module],
         maps: Maps,
         passed: Mapping[tuple[ast.AST, str], list[tuple[Module, ast.expr]]],
-        set_to: Callable[[Module, ast.Attribute], Iterable[Definition]],
+        set_to: Callable[[Module, ast.Attribute], tuple[list[Definition], bool]],
     ) -> None:
         self._modules = modules
         self._maps = maps
@@ -188,10 +183,15 @@ class ProcessValues:
         if isinstance(node, ast.Attribute):
             if node.attr in known_names.METADATA:
                 return
-            found = list(self._set_to(module, node))
-            for each in found:
-                yield from self._bound(each, path, around, node)
-            if not found:
+            found, is_known = self._set_to(module, node)
+            for each in (*found, *self._variables(module, node)):
+                use = node if each.module is module else None
+                yield from self._defined(each, path, around, use)
+            for home, changed in self._changed_attributes.get(node.attr, ()):
+                yield home, changed, (), ()
+                for test in conditions(home, changed, node if home is module else None):
+                    yield home, test, (), ()
+            if not is_known:
                 yield module, node.value, (node.attr, *path), around
             return
         if isinstance(node, ast.Subscript):
@@ -232,24 +232,67 @@ class ProcessValues:
         self, module: Module, node: ast.Name, path: Path, around: Around
     ) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
         for each in module.facts.definitions.of_name(module, node):
-            if each.source is not None:
-                yield from self._bound(each, path, around, node)
-            elif isinstance(each.node, ast.arg):
-                yield from self._parameter(each, path, around)
-            else:
-                continue
+            yield from self._defined(each, path, around, node)
             for changed in self._changed(each.module, each.node).get(node.id, ()):
                 yield each.module, changed, (), around
                 for test in conditions(each.module, changed, node):
                     yield each.module, test, (), around
 
-    def _bound(
-        self, definition: Definition, path: Path, around: Around, use: ast.AST
+    def _defined(
+        self, definition: Definition, path: Path, around: Around, use: ast.AST | None
     ) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
+        home, node = definition.module, definition.node
+        if isinstance(node, ast.arg):
+            yield from self._parameter(definition, path, around)
+            return
+        if isinstance(node, ast.alias):
+            statement = home.parent(node)
+            if isinstance(statement, ast.ImportFrom):
+                for each in self._in_modules(statement.module or "", node.name):
+                    yield from self._defined(each, path, around, None)
+            return
         if definition.source is not None:
-            yield definition.module, definition.source, (*definition.steps, *path), around
-        for test in conditions(definition.module, definition.node, use):
-            yield definition.module, test, (), around
+            yield home, definition.source, (*definition.steps, *path), around
+        if isinstance(home.parent(node), ast.AugAssign) and isinstance(node, ast.Name):
+            # What it was before.
+            yield home, node, path, around
+        for test in conditions(home, node, use):
+            yield home, test, (), around
+
+    def _variables(self, module: Module, node: ast.Attribute) -> Iterator[Definition]:
+        """Gives what sets a variable of a module that is read as its attribute."""
+        if isinstance(node.value, ast.Name):
+            for each in module.facts.definitions.of_name(module, node.value):
+                if isinstance(each.node, ast.alias):
+                    yield from self._in_modules(each.node.name, node.attr)
+        elif isinstance(node.value, ast.Attribute):
+            yield from self._in_modules(node.value.attr, node.attr)
+
+    def _in_modules(self, path: str, name: str) -> Iterator[Definition]:
+        """Gives what a name is bound to in modules with a dotted name, or where they have it from.
+
+        Of a package, that is a name in any of its files.
+        """
+        waiting, seen = [(path.rpartition(".")[2], name)], set[tuple[str, str]]()
+        for key in waiting:
+            for module in self._by_stem.get(key[0], ()) if key not in seen else ():
+                for each in module.facts.definitions.bound.get((module.source.tree, key[1]), ()):
+                    statement = module.parent(each.node)
+                    if not isinstance(each.node, ast.alias):
+                        yield each
+                    elif isinstance(statement, ast.ImportFrom):
+                        stem = (statement.module or "").rpartition(".")[2]
+                        waiting.append((stem, each.node.name))
+            seen.add(key)
+
+    @functools.cached_property
+    def _by_stem(self) -> dict[str, list[Module]]:
+        found: dict[str, list[Module]] = {}
+        for project in {module.project for module in self._modules}:
+            for module in filter(None, project.modules.values()):
+                for stem in module.path.removesuffix(".py").split(os.sep)[-2:]:
+                    found.setdefault(stem, []).append(module)
+        return found
 
     def _parameter(
         self, definition: Definition, path: Path, around: Around
@@ -335,9 +378,22 @@ class ProcessValues:
         if scope not in self._changes:
             found = self._changes[scope] = {}
             for part in ast.walk(scope):
-                for name, values in _changing(part):
-                    found.setdefault(name, []).extend(values)
+                for changed, values in changing(part):
+                    if isinstance(changed, ast.Name):
+                        found.setdefault(changed.id, []).extend(values)
         return self._changes[scope]
+
+    @functools.cached_property
+    def _changed_attributes(self) -> dict[str, list[tuple[Module, ast.expr]]]:
+        """What the program puts in the containers that attributes stand for, or sets by name."""
+        found: dict[str, list[tuple[Module, ast.expr]]] = {}
+        for module in self._modules:
+            for node in module.nodes:
+                for changed, values in changing(node):
+                    name = getattr(changed, "attr", getattr(changed, "value", None))
+                    if isinstance(name, str):
+                        found.setdefault(name, []).extend((module, each) for each in values)
+        return found
 
 
 def _into_parameters(module: Module, node: ast.Call) -> Iterator[tuple[ast.AST, ast.AST]]:
@@ -370,26 +426,6 @@ def _field(cls: Class, node: ast.Call, name: Step) -> list[ast.expr]:
     given = dict(zip(fields, node.args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg is not None}
     return [given[name]] if name in given else []  # type: ignore[index]
-
-
-def _changing(node: ast.AST) -> Iterator[tuple[str, list[ast.expr]]]:
-    """Gives names whose values a statement changes: ``x[i] = y``, ``x.append(y)``; and by what."""
-    if isinstance(node, (ast.Assign, ast.AugAssign)):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        for target in targets:
-            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-                yield target.value.id, [node.value]
-            elif isinstance(node, ast.AugAssign) and isinstance(target, ast.Name):
-                yield target.id, [node.value]
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        call = node.value
-        match call.func:
-            case ast.Attribute(attr=name, value=ast.Name(id=changed)) if name in _CHANGING:
-                yield changed, [call, *call.args, *(keyword.value for keyword in call.keywords)]
-    elif isinstance(node, ast.Delete):
-        for target in node.targets:
-            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-                yield target.value.id, [target.slice]
 
 
 def _made_by(module: Module, call: ast.Call, function: Function) -> Around:

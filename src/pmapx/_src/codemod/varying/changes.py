@@ -1,0 +1,64 @@
+"""What a statement changes in place, and the conditions under which it runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pmapx._src.analysis.module import Module
+
+_CHANGING = frozenset(
+    {
+        "append", "extend", "insert", "add", "update", "setdefault", "fill", "pop", "remove",
+        "clear", "sort",
+    }
+)  # fmt: skip
+
+
+def changing(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
+    """Gives what a statement changes, and by what: ``x[i] = y``, ``x += y``, ``x.append(y)``."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                if isinstance(target, ast.Subscript):
+                    yield target.value, [value]
+        case ast.AugAssign(target=ast.Subscript(value=target), value=value):
+            yield target, [value]
+        case ast.AugAssign(target=ast.Name() as target, value=value):
+            yield target, [value]
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name, value=target)) as call):
+            if name in _CHANGING:
+                yield target, [call, *call.args, *(keyword.value for keyword in call.keywords)]
+        case ast.Expr(value=ast.Call(func=ast.Name(id="setattr"), args=[_, name, value])):
+            yield name, [value]
+        case ast.Delete(targets=targets):
+            for target in targets:
+                if isinstance(target, ast.Subscript):
+                    yield target.value, [target.slice]
+
+
+def conditions(module: Module, node: ast.AST, use: ast.AST | None = None) -> Iterator[ast.expr]:
+    """Gives the conditions under which a node of a function is run, but the use of it is not."""
+    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
+    line = getattr(use, "lineno", 0)
+    before, above = node, module.parent(node)
+    while not isinstance(above, scopes):
+        if isinstance(above, (ast.If, ast.While)) and before is not above.test:
+            branch = above.body if before in above.body else above.orelse
+            if not branch[0].lineno <= line <= (branch[-1].end_lineno or 0):
+                yield above.test
+        elif isinstance(above, ast.Match):
+            yield above.subject
+        elif isinstance(above, (ast.For, ast.AsyncFor)):
+            # It may not be run in each round.
+            yield from _ends(above)
+        before, above = above, module.parent(above)
+
+
+def _ends(loop: ast.For | ast.AsyncFor) -> Iterator[ast.expr]:
+    """Gives the conditions under which a loop goes on or ends early."""
+    for part in ast.walk(loop):
+        if isinstance(part, ast.If) and any(
+            isinstance(each, (ast.Break, ast.Continue)) for each in (*part.body, *part.orelse)
+        ):
+            yield part.test
