@@ -132,7 +132,6 @@ class _Judge:
         self.named = named
         self.passed_on = passed_on(flow)
         self._proof = SourceProof(flow.modules)
-        self._results: dict[tuple[SiteKey, frozenset[int]], Results] = {}
 
     def first_reason(self, group: list[Element]) -> Reason | None:
         """Returns why a group stays, from where its values go."""
@@ -312,9 +311,7 @@ class _Judge:
             for index in range(max(each.counts, default=0))
             if Position.of(each.made_at, index, is_output=False) in converted
         )
-        if (each.key, taken) not in self._results:
-            self._results[each.key, taken] = self._read_source(each, taken)
-        results = self._results[each.key, taken]
+        results = self._read_source(each, taken)
         reason = results.reason(position.index)
         differing = results.fields(position.index) if reason else None
         if differing is not None:

@@ -112,7 +112,7 @@ def is_padded_call(flow: StackedCalls, module: Module, node: ast.Call) -> bool:
 
     Its static arguments are those of ``g``; of the others and of the results, ``g`` has shards.
     """
-    if module.facts.callees.get(node) != {Result(_PADDING)}:
+    if module.facts.callees.get(node) != frozenset({Result(_PADDING)}):
         return False
     found = flow.definitions_of(module, node.func) if isinstance(node.func, ast.Name) else ()
     made = [each.source for each in found if not each.steps] or [node.func]

@@ -29,9 +29,16 @@ Argument = Cause | Mapping[str, Cause] | None
 MOST_READINGS = 4
 
 
-_DIFFERING: weakref.WeakKeyDictionary[Project, tuple[object, Differing]] = (
-    weakref.WeakKeyDictionary()
-)
+class _Known:
+    """What was read of a program, which each round of decisions asks for again."""
+
+    def __init__(self, modules: Sequence[Module], key: object = None) -> None:
+        self.key = key
+        self.differing = Differing(modules)
+        self.results: dict[object, Results] = {}
+
+
+_KNOWN: weakref.WeakKeyDictionary[Project, _Known] = weakref.WeakKeyDictionary()
 
 
 class SourceProof:
@@ -41,17 +48,20 @@ class SourceProof:
         self._modules = modules
 
     @functools.cached_property
-    def differing(self) -> Differing:
-        """The functions that may ask for the device's index."""
+    def _known(self) -> _Known:
         project = self._modules[0].project if self._modules else None
         if project is None:
-            return Differing(self._modules)
-        # Each round of decisions asks again.
+            return _Known(self._modules)
         key = (tuple(map(id, self._modules)), len(project.mapped))
-        known = _DIFFERING.get(project)
-        if known is None or known[0] != key:
-            known = _DIFFERING[project] = key, Differing(self._modules)
-        return known[1]
+        known = _KNOWN.get(project)
+        if known is None or known.key != key:
+            known = _KNOWN[project] = _Known(self._modules, key)
+        return known
+
+    @property
+    def differing(self) -> Differing:
+        """The functions that may ask for the device's index."""
+        return self._known.differing
 
     @functools.cached_property
     def derived(self) -> dict[str, list[facts.Class]]:
@@ -90,6 +100,22 @@ class SourceProof:
         ``axis`` is the name of the mapped axis, ... if it is not known. ``rest`` stands for
         what else they may be given, in the place of defaults.
         """
+        functions = tuple(functions)
+        given = [tuple(a.items()) if isinstance(a, Mapping) else a for a in arguments]
+        key = (module, functions, repr(axis), *given, rest and rest.cause, rest is None)
+        known = self._known.results
+        if key not in known:
+            known[key] = self._varying(module, functions, axis, arguments, rest)
+        return known[key]
+
+    def _varying(
+        self,
+        module: Module,
+        functions: Sequence[facts.Value],
+        axis: object,
+        arguments: Sequence[Argument],
+        rest: Value | None,
+    ) -> Results:
         found = Results(axis)
         for function in functions:
             result = self._read(module, function, axis, arguments, rest)
