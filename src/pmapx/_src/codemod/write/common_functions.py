@@ -98,8 +98,8 @@ class CommonFunctions:
     def choose(self, files: Sequence[Rewriting]) -> bool:
         """Chooses modules that many files import, of those that need a mesh themselves.
 
-        Of the other files, given as they are without such a function, those of multi-process
-        programs with many meshes are chosen: theirs take five lines each.
+        Of the other files, given as they are without such a function, those with many meshes are
+        chosen.
         """
         self._homes = self._chosen(dict.fromkeys(self._users, 1), MESH)
         self._converting = self._chosen(self._converted, host_local.NAME)
@@ -112,14 +112,9 @@ class CommonFunctions:
         for file in files:
             path = os.path.normpath(file.path)
             is_left = path in self._users and path not in self._homes
-            module, in_processes = self._modules[path] if is_left else (None, False)
+            module = self._modules[path][0] if is_left else None
             made = len(_MADE.findall(file.after)) - len(_MADE.findall(file.before))
-            if (
-                module is not None
-                and in_processes
-                and made >= host_local.FEWEST
-                and _can_have(module, MESH)
-            ):
+            if module is not None and made >= host_local.FEWEST and _can_have(module, MESH):
                 self._homes[path] = path
         return bool(self._homes or self._converting)
 
