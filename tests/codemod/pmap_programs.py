@@ -86,6 +86,13 @@ def times(mesh, by): return mesh * by
 KEYS = jax.random.split(jax.random.PRNGKey(0), 8)
 RESULT = Sampler().draw(KEYS), Sampler().scaled(ROWS), split(KEYS, 3), changed(ROWS, 2), times(W, 4)
 ''',
+    "donated_past_the_last_argument": """
+@functools.partial(jax.pmap, axis_name="i", donate_argnums=(0, 2))
+def step(w, x):
+    return w - jax.lax.pmean(x, "i")
+f = jax.pmap(train_step, axis_name="batch", donate_argnums=5)
+RESULT = step(jnp.array(W), ROWS), f(STATE, ROWS)
+""",
     "static": """
 f = jax.pmap(lambda how, x, n: getattr(jnp, how)(x) * n, static_broadcasted_argnums=(0, 2))
 RESULT = f("sin", ROWS, 3), f("cos", ROWS, 2)

@@ -126,14 +126,15 @@ def main(kind, x):
 """
 
 
-def test_a_multi_process_file_with_many_meshes_has_a_function_for_them(after):
+def test_a_file_with_many_meshes_has_a_function_for_them(after):
     together = METHODS.replace("INITIALIZE", "jax.distributed.initialize()")
     found = after({"train.py": together})["train.py"]
     assert found.count("def device_mesh(axis_name):\n") == 1
     assert found.count("jax.sharding.Mesh(") == 1
     assert found.count('device_mesh("i")') == 3
     alone = after({"train.py": METHODS.replace("INITIALIZE", "pass")})["train.py"]
-    assert "device_mesh" not in alone
+    assert alone.count("jax.make_mesh(") == 1
+    assert alone.count('device_mesh("i")') == 3
 
 
 def test_the_function_stands_above_what_calls_it(after):

@@ -80,7 +80,7 @@ def test_sites_inside_one_another_are_written_from_the_inside_out(tmp_path):
     [
         ("f = (jax.pmap)((g))", "(g)(*jax.tree.map(lambda x: x[0], args))"),
         ("f = jax.pmap(f := g)", "(f := g)"),
-        ("@(jax.pmap)\ndef f(x): return x", "@jax.jit\n@(lambda function: lambda x: "),
+        ("@(jax.pmap)\ndef f(x): return x", "@(jax.jit)\ndef f(x):\n    mesh = "),
     ],
     ids=str,
 )

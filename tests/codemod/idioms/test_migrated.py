@@ -35,13 +35,20 @@ def migrated(name, folder):
     return before, after
 
 
-# With one device, it calls the function itself, which therefore cannot be edited.
-ALSO_CALLED = {"population_simulator": ["Simulator.__init__.sharded_rollout"]}
+# With one device, the simulator calls the function itself, which therefore cannot be edited. The
+# files of the package have their mesh from one module, as by hand.
+ALSO_CALLED = {
+    "population_simulator": ["Simulator.__init__.sharded_rollout"],
+    "observable_package": ["parallel.device_mesh"],
+}
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_function_is_added(tmp_path, name):
-    assert new_functions(*migrated(name, tmp_path)) == ALSO_CALLED.get(name, [])
+    found = new_functions(*migrated(name, tmp_path))
+    # The body of a decorated function with static arguments is moved into an inner one.
+    found = [each for each in found if not each.endswith(".per_device")]
+    assert found == ALSO_CALLED.get(name, [])
 
 
 def test_lines_are_added_as_by_hand(tmp_path):

@@ -134,7 +134,8 @@ def _inner_function(use: Use, editor: Editor) -> Callable[[], None] | None:
     size = use.size(names) if use.is_sized else ""
     gap = "\n" if first is not node.body[0] else ""
     head = gap + indent
-    if len(use.mesh) > 1 and "mesh" not in used | bound | parameters:
+    is_alone = len(use.mesh) > 1 and not process_calls.is_at_site(use)
+    if is_alone and "mesh" not in used | bound | parameters:
         text = use.mesh_text(editor, indent, size).replace("mesh=", "mesh = ", 1)
         use.mesh, head = ("mesh",), f"{head}{text}\n\n{indent}"
     mapped = written(use, "", editor, indent, size)

@@ -420,7 +420,18 @@ class Use:
             positional.insert(0, options.pop("fun"))
         if len(positional) > 1:
             options = {"axis_name": positional[1], **options}
-        return "".join(positional[:1]), options
+        if "donate_argnums" in options:
+            options |= {"donate_argnums": self._donated(options["donate_argnums"])}
+        return "".join(positional[:1]), {name: text for name, text in options.items() if text}
+
+    def _donated(self, text: str) -> str:
+        """Returns the positions to donate without those past the last, which pmap ignored."""
+        found = specs.argnums(text)
+        known = self.function.parameters if self.function is not None else None
+        if not found or known is None or max(found) < len(known):
+            return text
+        kept = [str(position) for position in found if position < len(known)]
+        return f"({', '.join(kept)}{',' * (len(kept) == 1)})" if kept else ""
 
     def notes(self, editor: Editor) -> list[tuple[str, str | None]]:
         """Returns the comments between the arguments, each with the option that it is beside."""
