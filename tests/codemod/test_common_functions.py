@@ -133,8 +133,13 @@ def test_a_file_with_many_meshes_has_a_function_for_them(after):
     assert found.count("jax.sharding.Mesh(") == 1
     assert found.count('device_mesh("i")') == 3
     alone = after({"train.py": METHODS.replace("INITIALIZE", "pass")})["train.py"]
-    assert alone.count("jax.make_mesh(") == 1
-    assert alone.count('device_mesh("i")') == 3
+    assert "device_mesh" not in alone
+    method = "    @functools.partial(jax.pmap, axis_name='i', static_broadcasted_argnums=0)\n"
+    method += "    def step{}(self, x):\n        return jax.lax.pmean(x, 'i')\n"
+    several = "import functools\nimport jax\nn = jax.device_count\nclass Model:\n"
+    several = after({"train.py": several + "".join(map(method.format, range(3)))})["train.py"]
+    assert several.count("jax.make_mesh(") == 1
+    assert several.count("mesh=device_mesh('i')") == 3
 
 
 def test_the_function_stands_above_what_calls_it(after):

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -774,3 +775,32 @@ def test_where_lines_are_filled_results_with_state_among_them_leave_room_for_the
     lines = file.after.decode().splitlines()
     assert max(map(len, lines)) <= 88
     assert any(line.endswith(")))(") for line in lines)
+
+
+HOSTS = """
+    import jax
+    import jax.numpy as jnp
+    DEVICES = {READ}
+
+    def main(batch):
+        step = jax.pmap(lambda x: jax.lax.pmean(x, "i"), axis_name="i")
+        return step(batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "is_converted"),
+    [
+        ("{d.process_index: d for d in jax.devices()}", True),
+        ("deterministic_data.get_read_instruction_for_host('train', info)", True),
+        ("print(jax.devices()[0].process_index)", False),
+        ("jax.process_index() == 0", False),
+    ],
+)
+def test_devices_by_process_and_data_by_host_make_a_multi_process_program(
+    tmp_path, read, is_converted
+):
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(HOSTS).replace("{READ}", read))
+    (file,) = migrate([str(path)]).changed
+    assert (b"host_local_array_to_global_array" in file.after) == is_converted

@@ -10,9 +10,11 @@ from pmapx._src.emitted import functions
 _JAX = b"jax"
 # What is logged, or done by one process alone, makes no arrays.
 _OF_PROCESSES = re.compile(
-    rb"\bjax\.distributed\b|\bmultihost_utils\b"
+    rb"\bjax\.distributed\b|\bmultihost_utils\b|\bget_read_instruction_for_host\b"
     rb"|^(?![^\n]*(?:\blog|print\(|f['\"]))[^#\n]*\b(?:(?:process|host)_count\(\)"
-    rb"|(?<!not jax\.)(?:process_index|host_id)\(\)(?!\s*(?:==|!=|>)\s*0))",
+    rb"|(?<!not jax\.)(?:process_index|host_id)\(\)(?!\s*(?:==|!=|>)\s*0)"
+    # Of a device: they are grouped by it.
+    rb"|(?!jax\b)\w+\.process_index\b(?!\())",
     re.MULTILINE,
 )
 # What programs derive the size of the leading device axis from.
