@@ -795,6 +795,21 @@ def test_what_is_not_padded_is_followed_into_the_map(tmp_path, padded, is_follow
     assert ("evaluate: state" in [gain.what for gain in done.gains]) == is_followed
 
 
+def test_what_is_saved_has_the_axis_that_it_had(tmp_path):
+    text = """
+import pickle
+def main(batch, file):
+    state = replicate(1.0)
+    state = step(state, batch)
+    pickle.dump(state, file)
+    state = step(state, batch)
+    print(float(state[0]))
+"""
+    done, after = _migrated(tmp_path, text)
+    assert done.gains
+    assert "    # Saved with the leading device axis, as before.\n    pickle.dump(" in after
+
+
 def test_a_function_inside_of_another_is_no_attribute_of_a_module(tmp_path):
     (tmp_path / "train.py").write_text(f"""{HEAD}
 def main(batches):
