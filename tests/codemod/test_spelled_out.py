@@ -98,6 +98,15 @@ def test_a_partial_of_a_function_that_may_be_something_else_is_kept(tmp_path, re
     assert spelled(tmp_path, a=HEAD + LOCAL + rest)["a"] == HEAD + LOCAL + rest
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_in_several_processes_only_what_is_used_once_is_spelled_out(tmp_path, count):
+    head = f"{HEAD}jax.distributed.initialize()\n"
+    text = head + PARTIAL + "x = over_devices(f)\n" * count
+    found = spelled(tmp_path, a=text)["a"]
+    assert (found == text) == (count > 1)
+    assert found.endswith("jax.pmap(f, axis_name=AXIS)\n") == (count == 1)
+
+
 def test_no_function_is_added_and_outcomes_are_at_the_uses(tmp_path):
     text = f"{HEAD}N = jax.local_device_count()\n{PARTIAL}step = over_devices(lambda x: x + 1)\n"
     (tmp_path / "a.py").write_text(text)

@@ -795,6 +795,39 @@ def test_what_is_not_padded_is_followed_into_the_map(tmp_path, padded, is_follow
     assert ("evaluate: state" in [gain.what for gain in done.gains]) == is_followed
 
 
+def test_a_field_that_was_donated_is_still_one_of_the_same_state(tmp_path):
+    text = """
+def evaluate(params, batch):
+    return jax.lax.psum((params * batch).sum(), "i")
+p_evaluate = jax.pmap(evaluate, axis_name="i", donate_argnums=(0,))
+state = {"w": np.ones(3)}
+state = replicate(make_state(state))
+state = step(state, 1.0)
+print(float(p_evaluate(state.params, np.ones((8, 3)))[0]))
+print(jax.tree.map(lambda x: x[0], state.params))
+"""
+    done, after = _migrated(tmp_path, text)
+    assert [gain.what for gain in done.gains] == [
+        "train: state, return", "evaluate: params, return",
+    ], done.stays  # fmt: skip
+    assert "print(state.params)" in after
+
+
+def test_what_is_saved_has_the_axis_that_it_had(tmp_path):
+    text = """
+import pickle
+def main(batch, file):
+    state = replicate(1.0)
+    state = step(state, batch)
+    pickle.dump(state, file)
+    state = step(state, batch)
+    print(float(state[0]))
+"""
+    done, after = _migrated(tmp_path, text)
+    assert done.gains
+    assert "    # Saved with the leading device axis, as before.\n    pickle.dump(" in after
+
+
 def test_a_function_inside_of_another_is_no_attribute_of_a_module(tmp_path):
     (tmp_path / "train.py").write_text(f"""{HEAD}
 def main(batches):

@@ -39,6 +39,11 @@ OWN = {
         "def build(key=0):\n    return np.full(2, key)",
         "value = make(key=jax.process_index())",
     ),
+    "settings of a library": (
+        "import wandb",
+        "if jax.process_index() == 0:\n    wandb.config.update({'seed': 1})\n"
+        "value = np.full(2, wandb.config.seed)",
+    ),
     "a lambda": ("", "make = lambda k: np.full(2, k)\nvalue = make(jax.process_index())"),
     "a jitted function": (
         "@jax.jit\ndef make(key):\n    return jnp.full(2, key)",
@@ -151,6 +156,11 @@ OWN = {
 }
 SAME = {
     "a constant": ("", "value = np.ones(2)"),
+    "a field of the name of a library's settings": (
+        "import wandb",
+        "options = get_options()\nif jax.process_index() == 0:\n"
+        "    wandb.config.update({'seed': 1})\nvalue = np.full(2, options.config.seed)",
+    ),
     "the number of processes": ("", "value = np.ones(2) / jax.process_count()"),
     "a seed": ("", "np.random.seed(0)\nvalue = np.random.normal(size=2)"),
     "a seed of a generator": ("", "value = np.random.default_rng(3).normal(size=2)"),

@@ -137,8 +137,8 @@ def _in_style(
 def _with_current_names(
     program: Program, to: str, style: str, evidence: Evidence, named: Sequence[str]
 ) -> Migration:
-    # The places of a run are those of the files; maps of several processes are long.
-    is_as_it_is = to == "pmapx" or evidence.has_run or program.around.in_processes
+    # The places of a run are those of the files.
+    is_as_it_is = to == "pmapx" or evidence.has_run
     edits = {} if is_as_it_is else program.spelled_out()
     if edits:
         done = _migrated(program.changed(edits), to, style, evidence, named)

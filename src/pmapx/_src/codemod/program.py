@@ -124,7 +124,8 @@ class Program:
         modules = [module for _, module in self._modules()]
         if not any(site.kind in ("partial", "wrapper") for m in modules for site in find_sites(m)):
             return {}
-        return spelled_out(modules, self._with_word)
+        # Maps of several processes are long.
+        return spelled_out(modules, self._with_word, is_once=self.around.in_processes)
 
     def _with_word(self, word: bytes) -> list[Module | None]:
         """Returns the files without a use of pmap that have a word; None for an unreadable one."""

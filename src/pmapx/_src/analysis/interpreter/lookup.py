@@ -79,6 +79,8 @@ def path_value(
     is_name = type(node) is ast.Name
     path = node.id if isinstance(node, ast.Name) else dotted(node)
     held = frame.env.find(path) if path is not None else None
+    if held is not None and isinstance(node, ast.Attribute) and path is not None:
+        _add_prefixes(frame, node.value, path)
     if held is None:
         held = (
             name_value(frame, node.id)
@@ -104,6 +106,16 @@ def path_value(
             node, outside, "name" if is_name else "attribute", frame.guards > 0, len(held) == 1
         )
     return held
+
+
+def _add_prefixes(frame: Frame, node: ast.expr, path: str) -> None:
+    """Records the bindings of ``a`` and ``a.b`` where ``a.b.c`` is read, which has its own."""
+    while frame.module.project.has_definitions:
+        path = path.rpartition(".")[0]
+        frame.module.facts.definitions.add_reaching(node, frame.env.reaching(path))
+        if not isinstance(node, ast.Attribute):
+            return
+        node = node.value
 
 
 def name_value(frame: Frame, name: str) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
@@ -264,6 +265,8 @@ def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
         is_fitting = last + len(fields + editor.rest_of_line(place)) <= editor.width
         after += fields if is_fitting else _on_next_line(module, change.node, fields)
     comment = f"With the leading device axis that {change.around} expects."
+    if re.match("dump|save|write", change.around.rpartition(".")[2]):
+        comment = "Saved with the leading device axis, as before."
     return _around(change, before, after, comment)
 
 

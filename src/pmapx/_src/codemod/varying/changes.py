@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Named
 
 _CHANGING = frozenset(
     {
@@ -35,6 +36,19 @@ def changing(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
             for target in targets:
                 if isinstance(target, ast.Subscript):
                     yield target.value, [target.slice]
+
+
+def name_of(module: Module, node: ast.AST) -> str | None:
+    """Returns what changes of an attribute are found by: its name, with that of a library's.
+
+    ``wandb.config.update(...)`` does not change ``state.config``.
+    """
+    if not isinstance(node, ast.Attribute):
+        written = getattr(node, "value", None)
+        return written if isinstance(written, str) else None
+    known = module.env.find(node.value.id) if isinstance(node.value, ast.Name) else None
+    is_library = bool(known) and all(isinstance(fact, Named) for fact in known or ())
+    return ast.unparse(node) if is_library else node.attr
 
 
 def conditions(module: Module, node: ast.AST, use: ast.AST | None = None) -> Iterator[ast.expr]:

@@ -21,7 +21,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import defaults, given_arguments
 from pmapx._src.analysis.values import Bound, Class, Function, Mapped, Value
 from pmapx._src.codemod.decide.copies import names_called
-from pmapx._src.codemod.varying.changes import changing, conditions
+from pmapx._src.codemod.varying.changes import changing, conditions, name_of
 from pmapx._src.codemod.varying.proof import Results, SourceProof
 from pmapx._src.codemod.varying.values import Cause
 
@@ -187,7 +187,7 @@ class ProcessValues:
             for each in (*found, *self._variables(module, node)):
                 use = node if each.module is module else None
                 yield from self._defined(each, path, around, use)
-            for home, changed in self._changed_attributes.get(node.attr, ()):
+            for home, changed in self._changed_attributes.get(name_of(module, node), ()):
                 yield home, changed, (), ()
                 for test in conditions(home, changed, node if home is module else None):
                     yield home, test, (), ()
@@ -384,14 +384,13 @@ class ProcessValues:
         return self._changes[scope]
 
     @functools.cached_property
-    def _changed_attributes(self) -> dict[str, list[tuple[Module, ast.expr]]]:
+    def _changed_attributes(self) -> dict[str | None, list[tuple[Module, ast.expr]]]:
         """What the program puts in the containers that attributes stand for, or sets by name."""
-        found: dict[str, list[tuple[Module, ast.expr]]] = {}
+        found: dict[str | None, list[tuple[Module, ast.expr]]] = {}
         for module in self._modules:
             for node in module.nodes:
                 for changed, values in changing(node):
-                    name = getattr(changed, "attr", getattr(changed, "value", None))
-                    if isinstance(name, str):
+                    if name := name_of(module, changed):
                         found.setdefault(name, []).extend((module, each) for each in values)
         return found
 

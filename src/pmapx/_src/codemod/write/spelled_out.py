@@ -39,9 +39,15 @@ class _Alias:
 
 
 def spelled_out(
-    modules: Sequence[Module], others: Callable[[bytes], list[Module | None]]
+    modules: Sequence[Module],
+    others: Callable[[bytes], list[Module | None]],
+    *,
+    is_once: bool = False,
 ) -> dict[str, list[Edit]]:
-    """Returns the edits of each file; ``others`` reads the further files that have a word."""
+    """Returns the edits of each file; ``others`` reads the further files that have a word.
+
+    With ``is_once``, only what is used once is spelled out.
+    """
     found: dict[str, list[Edit]] = {}
     for module in modules:
         for alias in _aliases(module):
@@ -49,7 +55,7 @@ def spelled_out(
             further = [] if is_local else others(alias.name.encode())
             read = [module] if is_local else [*modules, *(each for each in further if each)]
             try:
-                edits = dict(_edits(alias, read))
+                edits = dict(_edits(alias, read, 1 if is_once else None))
             except _NotSpelled:
                 continue
             if None in further or edits.keys() & found.keys():
@@ -123,15 +129,17 @@ def _handed_on(module: Module, node: ast.FunctionDef) -> tuple[tuple[str, ast.ex
     return tuple(options.items())
 
 
-def _edits(alias: _Alias, modules: Sequence[Module]) -> Iterator[tuple[str, list[Edit]]]:
-    is_used = False
+def _edits(
+    alias: _Alias, modules: Sequence[Module], most: int | None
+) -> Iterator[tuple[str, list[Edit]]]:
+    count = 0
     for module in modules:
         imported = _imported_as(alias, module)
         editor = Editor(module.source)
         used = [
             node for node in ast.walk(module.source.tree) if _is_use(alias, module, node, imported)
         ]
-        is_used |= bool(used)
+        count += len(used)
         for node in used:
             _spell(alias, module, node, editor)
         text = " ".join(edit.text for edit in editor.edits)
@@ -156,7 +164,7 @@ def _edits(alias: _Alias, modules: Sequence[Module]) -> Iterator[tuple[str, list
             editor.edits += import_edits.without(module.source, node, [name], module.source.tree)
         if editor.edits:
             yield module.path, editor.edits
-    if not is_used:
+    if not count or (most is not None and count > most):
         raise _NotSpelled
 
 
