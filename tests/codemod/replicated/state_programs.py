@@ -87,6 +87,21 @@ for batch in ROWS:
 RESULT = str([state.rate]).count("0.5"), first(state.w)
 STATE = state
 """,
+    "a_function_that_is_called_once_the_state_is_replicated": """
+step = jax.pmap(train_step, axis_name="batch")
+score = jax.pmap(lambda w, x: lax.psum((w * x).sum(), "batch"), axis_name="batch")
+def main():
+    state = {**INIT}
+    def evaluate(batch):
+        return float(score(state["w"], batch)[0])
+    state = jax.device_put_replicated(state, jax.local_devices())
+    scores = []
+    for batch in ROWS:
+        state, loss = step(state, batch)
+        scores.append(evaluate(batch))
+    return state, (scores, first(state))
+STATE, RESULT = main()
+""",
     "a_branch_that_ends_the_program": """
 import sys
 step = jax.pmap(train_step, axis_name="batch")
