@@ -285,9 +285,9 @@ class ProcessValues:
             given = node.args[:1] if path[1] == (1, 2) else []
             return [(module, arg, (EACH,), around) for arg in given]
         if called == {"builtins.zip"} and path[:1] == (EACH,) and len(path) > 1:
-            given = taken(tuple(node.args), path[1]) if isinstance(path[1], tuple) else None
-            if isinstance(given, ast.expr):
-                return [(module, given, (EACH, *path[2:]), around)]
+            item = taken(tuple(node.args), path[1]) if isinstance(path[1], tuple) else None
+            if isinstance(item, ast.expr):
+                return [(module, item, (EACH, *path[2:]), around)]
         if called == {"builtins.range"}:
             # All processes count as far, but may not start at the same number.
             return [(module, arg, (), around) for arg in node.args[:-1][:1]]
