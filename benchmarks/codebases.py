@@ -170,7 +170,10 @@ def has_state(what):
 
 
 def is_replicated(use):
-    """Tell whether a map has replicated state as it is written: in_axes and out_axes with None."""
+    """Tell whether a map has replicated state as it is written: in_axes and out_axes with None.
+
+    A static argument is no state.
+    """
     if isinstance(use.layout, str):
         return False
     in_axes, out_axes = (
@@ -178,7 +181,8 @@ def is_replicated(use):
         for each in (use.layout.in_axes, use.layout.out_axes)
     )
     named = dict(enumerate(use.names or ()))
-    taken = [named.get(i, "") for i, axis in enumerate(in_axes) if axis is None]
+    arrays = [i for i in range(len(in_axes)) if i not in use.layout.static]
+    taken = [named.get(i, "") for i in arrays if in_axes[i] is None]
     return None in out_axes and any(not re.match(".*(rng|key)", name) for name in taken)
 
 

@@ -87,6 +87,39 @@ for batch in ROWS:
 RESULT = str([state.rate]).count("0.5"), first(state.w)
 STATE = state
 """,
+    "a_function_that_is_called_once_the_state_is_replicated": """
+step = jax.pmap(train_step, axis_name="batch")
+score = jax.pmap(lambda w, x: lax.psum((w * x).sum(), "batch"), axis_name="batch")
+def main():
+    state = {**INIT}
+    def evaluate(batch):
+        return float(score(state["w"], batch)[0])
+    state = jax.device_put_replicated(state, jax.local_devices())
+    scores = []
+    for batch in ROWS:
+        state, loss = step(state, batch)
+        scores.append(evaluate(batch))
+    return state, (scores, first(state))
+STATE, RESULT = main()
+""",
+    "a_branch_that_ends_the_program": """
+import sys
+step = jax.pmap(train_step, axis_name="batch")
+def restore(state):
+    return {**state, "n": state["n"] + 1}
+def main(is_evaluated):
+    state = INIT
+    if is_evaluated:
+        state = jax.device_put_replicated(state, jax.local_devices())
+        print(step(state, ROWS[0])[1][0])
+        sys.exit(0)
+    state = restore(state)
+    state = jax.device_put_replicated(state, jax.local_devices())
+    for batch in ROWS:
+        state, loss = step(state, batch)
+    return state, (float(loss[0]), first(state))
+STATE, RESULT = main(False)
+""",
     "an_item_of_a_tuple_in_a_tuple": """
 import typing
 class Hyper(typing.NamedTuple):
@@ -416,6 +449,28 @@ STATE = state
 }
 
 STACKED = {
+    "a_branch_that_ends_no_program": (
+        """
+step = jax.pmap(train_step, axis_name="batch")
+def leave(status):
+    print(status)
+def restore(state):
+    return {**state, "n": state["n"] + 1}
+def main(is_evaluated):
+    state = INIT
+    if is_evaluated:
+        state = jax.device_put_replicated(state, jax.local_devices())
+        leave(0)
+    state = restore(state)
+    if not is_evaluated:
+        state = jax.device_put_replicated(state, jax.local_devices())
+    for batch in ROWS:
+        state, loss = step(state, batch)
+    return state, jax.device_get(state["w"])
+STATE, RESULT = main(False)
+""",
+        "",
+    ),
     "statistics_of_each_device": (
         """
 def step(state, batch):

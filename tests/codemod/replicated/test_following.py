@@ -324,6 +324,40 @@ class Trainer:
 }
 
 STAYS = {
+    "a function that reads it before and after it is replicated": """
+def main(batch):
+    state = jnp.ones((8, 2))
+    def show():
+        print(state.shape, jax.tree.leaves(state)[0].sum())
+    show()
+    state = replicate(state)
+    for _ in range(2):
+        state = step(state, batch)
+    show()
+""",
+    "a function that reads it and is passed on before it is replicated": """
+def main(batch, hooks):
+    state = jnp.ones((8, 2))
+    def show():
+        print(state.shape, jax.tree.leaves(state)[0].sum())
+    hooks.append(show)
+    state = replicate(state)
+    for _ in range(2):
+        state = step(state, batch)
+    show()
+""",
+    "a generator that reads it when it is next asked": """
+def main(batch):
+    state = replicate(jnp.ones((8, 2)))
+    def shown():
+        while True:
+            yield state.shape, jax.tree.leaves(state)[0].sum()
+    values = shown()
+    for _ in range(2):
+        state = step(state, batch)
+    state = np.asarray(state).mean(0)
+    print(next(values))
+""",
     "a number of what may be an array or a tuple": """
 import typing
 class State(typing.NamedTuple):

@@ -111,6 +111,10 @@ OWN = {
         "    MADE.append(build)\n    build = MADE[0]\n    return build",
         "make(jax.process_index())\nvalue = make(0)()",
     ),
+    "what is counted along": (
+        "def loader():\n    while True:\n        yield np.full(2, jax.process_index())",
+        "for i, batch in zip(range(2), loader()):\n    value = batch * i",
+    ),
     "a list": ("", "rows = []\nrows.append(jax.process_index())\nvalue = np.array(rows)"),
     "a device": ("", "value = np.full(2, jax.local_devices()[0].id)"),
     "a client": ("", "value = np.full(2, jax.devices()[0].client.process_index())"),
@@ -167,6 +171,15 @@ SAME = {
     "what one process sends": (
         "",
         "value = multihost_utils.broadcast_one_to_all(np.full(2, jax.process_index()))",
+    ),
+    "a number beside a batch": (
+        "def loader():\n    while True:\n        yield np.full(2, jax.process_index())",
+        "for i, batch in zip(range(2), loader()):\n    value = np.ones(2) * i",
+    ),
+    "what is restored into the structure of a tree": (
+        "def restore(treedef):\n    return jax.tree.unflatten(treedef, [np.ones(2), 0])",
+        "held = {'rank': jax.process_index(), 'params': np.zeros(2)}\n"
+        "value = restore(jax.tree.structure(held))['params']",
     ),
     "another call of what makes a function": (
         "def make(seed):\n    def build():\n        return np.full(2, seed)\n    return build",

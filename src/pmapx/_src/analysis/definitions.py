@@ -67,8 +67,9 @@ class Definitions:
         self.bound: dict[tuple[ast.AST, str], set[Definition]] = {}
         # Names that a function inside binds by ``global`` or ``nonlocal``.
         self.rebound: set[tuple[ast.AST, str]] = set()
-        # What had been bound in the scope around a function when it was made.
+        # What had been bound in the scope around a function when it was made, or named.
         self.around: dict[ast.AST, dict[str, Reaching]] = {}
+        self._calls: dict[ast.AST, tuple[ast.Call, ...]] = {}
         # What an object's own methods leave in its attributes, by class and attribute.
         self.published: dict[tuple[ast.ClassDef, str], set[Definition]] = {}
 
@@ -99,8 +100,29 @@ class Definitions:
             return reaching
         for inner, scope in zip([None, *functions], scopes, strict=True):
             if (scope, node.id) in self.bound:
-                return self._seen_from(module, inner, scope, node.id)
+                at_calls = self._bound_at_calls(module, inner, scope, node)
+                return at_calls or self._seen_from(module, inner, scope, node.id)
         return ()
+
+    def _bound_at_calls(
+        self, module: Module, inner: ast.AST | None, scope: ast.AST, node: ast.Name
+    ) -> set[Definition] | None:
+        """Returns what a function sees that only its own scope calls; None if others may."""
+        if module.functions_around(node)[:1] != [inner] or (scope, node.id) in self.rebound:
+            return None
+        assert inner is not None
+        if inner not in self._calls:
+            self._calls[inner] = _calls_of(module, inner, scope, self.bound)
+        found: set[Definition] = set()
+        for call in self._calls[inner]:
+            held = self.around.get(call.func, {}).get(node.id)
+            if held is None:
+                return None
+            # Its arguments may bind the name as well.
+            inside = module.place(call)
+            bound = self.bound[scope, node.id]
+            found |= {*held, *(d for d in bound if module.place(d.node).is_inside(inside))}
+        return found
 
     def _seen_from(
         self, module: Module, inner: ast.AST | None, scope: ast.AST, name: str
@@ -121,6 +143,29 @@ class Definitions:
             or (place := module.place(each.node)).line > at.line
             or (loop is not None and place.is_inside(module.place(loop)))
         }
+
+
+def _calls_of(
+    module: Module, function: ast.AST, scope: ast.AST, bound: Mapping[tuple[ast.AST, str], Any]
+) -> tuple[ast.Call, ...]:
+    """Returns all calls of a function that runs at once, and when its scope calls it by name."""
+    is_plain = isinstance(function, ast.FunctionDef) and not function.decorator_list
+    # Other files may import what a module defines, but not what a notebook does.
+    is_own = is_plain and (scope is not module.source.tree or bool(module.source.cells))
+    name = getattr(function, "name", "")
+    if not is_own or {each.node for each in bound.get((scope, name), ())} != {function}:
+        return ()
+    late = (ast.Yield, ast.YieldFrom, ast.GeneratorExp)
+    if any(isinstance(part, late) for part in ast.walk(function)):
+        return ()
+    named = [n for n in module.nodes if isinstance(n, ast.Name) and n.id == name]
+    above = [(n, module.parent(n)) for n in named]
+    is_called = all(
+        isinstance(call, ast.Call) and call.func is n
+        and (module.functions_around(n) or [module.source.tree])[0] is scope
+        for n, call in above
+    )  # fmt: skip
+    return tuple(call for _, call in above) if is_called else ()  # type: ignore[misc]
 
 
 def bound_or_imported(nodes: Iterable[ast.AST]) -> set[str]:

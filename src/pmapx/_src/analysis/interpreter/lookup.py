@@ -88,7 +88,10 @@ def path_value(
             else _evaluate_attribute(frame, node, is_quiet)
         )
     if path is not None and frame.module.project.has_definitions:
-        frame.module.facts.definitions.add_reaching(node, frame.env.reaching(path))
+        definitions, reaching = frame.module.facts.definitions, frame.env.reaching(path)
+        definitions.add_reaching(node, reaching)
+        if any(isinstance(each.node, ast.FunctionDef) for each in reaching or ()):
+            definitions.add_function(node, frame.env.visible.definitions)
     if not held:
         return held
     held = looked_up(frame, held)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pmapx._src.analysis.module import Module
 
 _GUARDING_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception")
+# These raise SystemExit, or end the process.
+_EXITS = frozenset({"sys.exit", "os._exit", "builtins.exit", "builtins.quit"})
 
 
 def imported(
@@ -258,8 +260,10 @@ def captured(case: ast.match_case) -> Iterator[tuple[ast.AST, str]]:
             yield part, name
 
 
-def _expression(frame: Frame, node: ast.Expr) -> None:
+def _expression(frame: Frame, node: ast.Expr) -> bool:
     evaluate(frame, node.value)
+    call = frame.module.facts.calls.get(node.value)
+    return not (call is not None and call.names and call.names <= _EXITS)
 
 
 def _assert(frame: Frame, node: ast.Assert) -> None:

@@ -41,6 +41,7 @@ _EQUAL = frozenset(
     {
         "jax.experimental.multihost_utils.broadcast_one_to_all", "builtins.len", "jax.eval_shape",
         "jax.experimental.multihost_utils.process_allgather", "builtins.isinstance",
+        "jax.tree.structure", "jax.tree_util.tree_structure", "jax.tree_structure",
     }
     | {
         f"{module}.{name}" for module in ("jax.numpy", "numpy")
@@ -326,6 +327,10 @@ class ProcessValues:
             # The number, or what is counted.
             given = node.args[:1] if path[1] == (1, 2) else []
             return [(module, arg, (EACH,), around) for arg in given]
+        if called == {"builtins.zip"} and path[:1] == (EACH,) and len(path) > 1:
+            item = taken(tuple(node.args), path[1]) if isinstance(path[1], tuple) else None
+            if isinstance(item, ast.expr):
+                return [(module, item, (EACH, *path[2:]), around)]
         if called == {"builtins.range"}:
             # All processes count as far, but may not start at the same number.
             return [(module, arg, (), around) for arg in node.args[:-1][:1]]
