@@ -28,6 +28,8 @@ STACKED = {
 _PLACED = frozenset(
     {"device_put", "default_device", "addressable_shards", "addressable_data", "device_buffers"}
 )
+# What returns keys, typed ones if they were.
+_KEYS = re.compile(r"random\.(key|split|fold_in|clone)$")
 
 
 def obstacle(module: Module, node: ast.AST, name: str) -> str:
@@ -134,8 +136,7 @@ def _is_refused(module: Module, tree: ast.expr) -> bool:
 
     It does so for typed keys, and for numbers that are not equal to their float32.
     """
-    if re.search(r"\brandom\.key\(", module.source.text):
-        return True
+    has_keys = re.search(r"\brandom\.key\(", module.source.text) is not None
     block = block_of(module, tree)
     waiting, seen = [tree], set[ast.expr]()
     for node in waiting:
@@ -147,6 +148,8 @@ def _is_refused(module: Module, tree: ast.expr) -> bool:
                 waiting += assigned_values(block, name)
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
                 waiting += parts
+            case ast.Call(func=function) if has_keys and _KEYS.search(ast.unparse(function)):
+                return True
             case ast.Call() if _makes_object(module, node):
                 waiting += [*node.args, *(keyword.value for keyword in node.keywords)]
         if is_number(node, block) and not isinstance(node, (ast.Dict, ast.Tuple, ast.List)):
