@@ -400,7 +400,28 @@ def main():
 
 main()
 """
+# State with leaves that jax.device_put refuses for devices of several processes.
+REFUSED = """\
+def step(state, x):
+    key, of_step = jax.random.split(state["key"])
+    grads = jax.lax.pmean(x + jax.random.normal(of_step, x.shape), "i")
+    return dict(state, w=state["w"] - state["rate"] * grads, key=key), x.sum()
+
+
+def main():
+    p_step = jax.pmap(step, axis_name="i")
+    state = {"w": jnp.ones(3), "key": jax.random.key(3), "rate": 0.1}
+    state = jax.device_put_replicated(state, jax.local_devices())
+    for i in range(2):
+        state, own = p_step(state, jnp.arange(N * 3.0).reshape(N, 3) + FIRST + i)
+        show(own)
+    show(jax.tree.map(lambda x: x[0], state)["w"])
+
+
+main()
+"""
 PROGRAMS = {
+    "refused": REFUSED,
     "followed": FOLLOWED,
     "on_host": ON_HOST,
     "computing": COMPUTING,
@@ -638,6 +659,23 @@ def test_what_was_brought_to_the_host_is_no_array_of_all_processes(tmp_path):
     # Of four places that expect the leading axis, one has an array that is on devices.
     assert file.after.decode().count("[x] * jax.local_device_count()") == 3
     assert file.after.decode().count("[x.addressable_data(0)] * jax.local_device_count()") == 1
+
+
+@pytest.mark.parametrize("without", ["", '"key": jax.random.key(3), ', ', "rate": 0.1'])
+def test_keys_and_floats_are_replicated_by_a_jitted_identity(tmp_path, without):
+    path = tmp_path / "program.py"
+    path.write_text((HEAD + REFUSED).replace(without, "", 1))
+    (file,) = migrate([str(path)]).changed
+    identity = "jax.jit(lambda x: x, out_shardings=jax.NamedSharding(mesh, jax.P()))("
+    assert f"state = {identity}" in file.after.decode()
+
+
+def test_other_state_is_replicated_by_device_put(tmp_path):
+    path = tmp_path / "program.py"
+    text = (HEAD + REFUSED).replace("jax.random.key(", "jax.random.PRNGKey(")
+    path.write_text(text.replace('"rate": 0.1', '"rate": jnp.float32(0.1)'))
+    (file,) = migrate([str(path)]).changed
+    assert "jax.device_put(state, jax.NamedSharding(mesh, jax.P()))" in file.after.decode()
 
 
 def test_a_mesh_of_chosen_devices_has_a_name_and_calls_near_it_convert(tmp_path):

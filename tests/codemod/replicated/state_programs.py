@@ -471,6 +471,18 @@ STATE, RESULT = main(False)
 """,
         "",
     ),
+    "a_dict_of_state_and_of_what_is_computed_from_it": (
+        """
+p_step = jax.pmap(train_step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, loss = p_step(state, batch)
+    state = dict(state, w=state["w"] * 0.5)
+RESULT = jax.device_get(state), loss[0]
+STATE = state
+""",
+        "what is passed here was not created by replicate",
+    ),
     "statistics_of_each_device": (
         """
 def step(state, batch):

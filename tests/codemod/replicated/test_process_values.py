@@ -148,6 +148,26 @@ OWN = {
         "    def set_up(self):\n        if jax.process_index():\n            self.seeds.append(2)",
         "config = Config()\nconfig.set_up()\nvalue = np.full(2, config.seeds[-1])",
     ),
+    "an attribute that is set through the dict of its object": (
+        "import argparse",
+        "args = argparse.Namespace(seed=1)\nargs.__dict__.update(seed=jax.process_index())\n"
+        "value = np.full(2, args.seed)",
+    ),
+    "a property": (
+        "class Config:\n    @property\n    def rank(self):\n        return jax.process_index()",
+        "value = np.full(2, Config().rank)",
+    ),
+    "all devices of the process": ("", "value = np.array([d.id for d in jax.local_devices()])"),
+    "an order": (
+        "",
+        "value = np.arange(2.0)\nnp.random.default_rng(jax.process_index()).shuffle(value)",
+    ),
+    "a copy": ("", "value = np.zeros(2)\nnp.copyto(value, np.full(2, jax.process_index()))"),
+    "as many splits of a key": (
+        "",
+        "key = jax.random.key(0)\nfor _ in range(jax.process_index() + 1):\n"
+        "    key, _ = jax.random.split(key)\nvalue = jax.random.normal(key, (2,))",
+    ),
     "a variable that a function sets": (
         "SEED = 0\ndef set_up():\n    global SEED\n    SEED = jax.process_index()",
         "set_up()\nvalue = np.full(2, SEED)",
@@ -189,6 +209,12 @@ SAME = {
         "def loader():\n    yield np.random.default_rng(jax.process_index()).normal(size=(4, 2))",
         "batch = next(loader())\nvalue = np.zeros(batch.shape[1:])",
     ),
+    "the number of its devices": ("", "value = np.ones(2) * len(jax.local_devices())"),
+    "another attribute of settings": (
+        "",
+        "config = get_config()\nconfig.data_seed = jax.process_index()\n"
+        "value = np.full(2, config.seed)",
+    ),
     "another field": (
         "import dataclasses\n\n@dataclasses.dataclass\nclass Data:\n    batches: object\n"
         "    width: int\n\n"
@@ -218,7 +244,9 @@ SAME = {
 def is_replicated(tmp_path, top, body):
     file = tmp_path / "train.py"
     file.write_text(PROGRAM.format(top=top, body=textwrap.indent(body, "    ")))
-    (migrated,) = migrate([str(tmp_path)]).changed
+    done = migrate([str(tmp_path)])
+    assert done.failure is None
+    (migrated,) = done.changed
     return "jax.device_put(value, jax.NamedSharding(mesh, jax.P()))" in migrated.after.decode()
 
 

@@ -10,6 +10,9 @@ import ast
 import re
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import leaf
+from pmapx._src.analysis.values import Class
+from pmapx._src.codemod.decide.array_expressions import is_number
 from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of, may_be_none
 from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.text.call_tokens import arguments
@@ -25,6 +28,8 @@ STACKED = {
 _PLACED = frozenset(
     {"device_put", "default_device", "addressable_shards", "addressable_data", "device_buffers"}
 )
+# What returns keys, typed ones if they were.
+_KEYS = re.compile(r"random\.(key|split|fold_in|clone)$")
 
 
 def obstacle(module: Module, node: ast.AST, name: str) -> str:
@@ -112,12 +117,51 @@ def write(module: Module, node: ast.AST, name: str, mesh: str, axis: str, editor
     editor.replace(place, editor.folded_call("jax.tree.map", stacked, indent, used))
 
 
-def write_replicated(module: Module, node: ast.Call | ast.Tuple, mesh: str, editor: Editor) -> None:
-    """Writes the call that replicates a tree over the mesh, or a tuple of trees."""
+def write_replicated(
+    module: Module, node: ast.Call | ast.Tuple, mesh: str, is_global: bool, editor: Editor
+) -> None:
+    """Writes the call that replicates a tree over the mesh, or a tuple of trees.
+
+    ``is_global`` if the mesh has devices of several processes.
+    """
     calls = node.elts if isinstance(node, ast.Tuple) else [node]
     trees = [editor.text(arguments(editor.source, call)[0][1]) for call in calls]  # type: ignore[arg-type]
     tree = f"({', '.join(trees)})" if isinstance(node, ast.Tuple) else trees[0]
-    _put(module, node, tree, mesh, "jax.P()", editor)
+    is_refused = is_global and any(_is_refused(module, call.args[0]) for call in calls)  # type: ignore[attr-defined]
+    _put(module, node, tree, mesh, "jax.P()", editor, is_refused=is_refused)
+
+
+def _is_refused(module: Module, tree: ast.expr) -> bool:
+    """Tells whether ``jax.device_put`` may refuse a tree for devices of several processes.
+
+    It does so for typed keys, and for numbers that are not equal to their float32.
+    """
+    has_keys = re.search(r"\brandom\.key\(", module.source.text) is not None
+    block = block_of(module, tree)
+    waiting, seen = [tree], set[ast.expr]()
+    for node in waiting:
+        if node in seen:
+            continue
+        seen.add(node)
+        match node:
+            case ast.Name(id=name):
+                waiting += assigned_values(block, name)
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
+                waiting += parts
+            case ast.Call(func=function) if has_keys and _KEYS.search(ast.unparse(function)):
+                return True
+            case ast.Call() if _makes_object(module, node):
+                waiting += [*node.args, *(keyword.value for keyword in node.keywords)]
+        if is_number(node, block) and not isinstance(node, (ast.Dict, ast.Tuple, ast.List)):
+            is_whole = isinstance(node, ast.Constant) and isinstance(node.value, int)
+            if not is_whole and not isinstance(node, ast.Name):
+                return True
+    return False
+
+
+def _makes_object(module: Module, call: ast.Call) -> bool:
+    facts = module.facts.callees.get(call, ())
+    return any(isinstance(fact, Class) for fact in facts) or leaf(call.func) in ("dict", "create")
 
 
 def _are_arrays(module: Module, node: ast.expr) -> bool:
@@ -163,7 +207,16 @@ def _may_be_placed(module: Module, shards: ast.expr) -> bool:
     return not values or bool(words & _PLACED)
 
 
-def _put(module: Module, call: ast.expr, tree: str, mesh: str, spec: str, editor: Editor) -> None:
+def _put(
+    module: Module,
+    call: ast.expr,
+    tree: str,
+    mesh: str,
+    spec: str,
+    editor: Editor,
+    *,
+    is_refused: bool = False,
+) -> None:
     place = module.place(call)
     used = place.column + len(editor.rest_of_line(place))
     indent = editor.indent(place.line)
@@ -177,7 +230,11 @@ def _put(module: Module, call: ast.expr, tree: str, mesh: str, spec: str, editor
         mesh = editor.folded_call(ast.unparse(made.func), parts, inner, len(inner + editor.hang))
         sharding = editor.call("jax.NamedSharding", [mesh, spec], deeper)
     tree = editor.folded(tree, deeper, len(deeper) + 1)
-    editor.replace(place, editor.folded_call("jax.device_put", [tree, sharding], indent, used))
+    function, given = "jax.device_put", [tree, sharding]
+    if is_refused:
+        options = ["lambda x: x", f"out_shardings={sharding}"]
+        function, given = editor.folded_call("jax.jit", options, indent, used), [tree]
+    editor.replace(place, editor.folded_call(function, given, indent, used))
 
 
 def _atom(text: str) -> str:

@@ -202,7 +202,10 @@ class StackedCalls(StackedValues):
         if called <= known_names.TREE_MAP and len(node.args) > 1:
             return self._tree_map(module, node)
         if called <= _SAME and only is not None:
-            held = self._arguments(module, node)[0]
+            held, *others = self._arguments(module, node)
+            # ``dict(state, rate=rate)`` has other values, too.
+            if called <= known_names.DICTS and others:
+                held = self._merged([held, *others], module, node)
             if isinstance(held, Ref):
                 return held
             self.escape(held, module, node, "it is converted")

@@ -4,7 +4,7 @@ The body is read with its arguments varying or equal on all devices: ``values`` 
 hold and why it varies, ``scopes`` are names, ``expressions``, ``calls`` and ``bodies`` read a
 function, ``known_calls`` is what JAX's own functions do with it, and ``differing`` are functions
 that may ask for the device's index. ``proof`` asks it of a pmap; ``processes`` tells which values
-outside of pmaps may differ between processes, and ``changes`` what statements change in place.
+outside of pmaps may differ between processes: what each has (``own_values``) and ``changes``.
 ``moving`` reads functions that only move the leaves of a tree: what varies is the tree, and a
 computation with it ends the reading.
 

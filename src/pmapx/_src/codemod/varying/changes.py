@@ -14,10 +14,23 @@ _CHANGING = frozenset(
         "clear", "sort",
     }
 )  # fmt: skip
+# What these change is their first argument.
+_CHANGING_FIRST = frozenset({"copyto", "shuffle", "fill_diagonal"})
 
 
 def changing(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
     """Gives what a statement changes, and by what: ``x[i] = y``, ``x += y``, ``x.append(y)``."""
+    for changed, values in _changing(node):
+        match changed:
+            case ast.Call(func=ast.Name(id="vars"), args=[of]):
+                yield of, values
+            case ast.Attribute(attr="__dict__", value=of):
+                yield of, values
+            case _:
+                yield changed, values
+
+
+def _changing(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
     match node:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
@@ -27,11 +40,14 @@ def changing(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
             yield target, [value]
         case ast.AugAssign(target=ast.Name() as target, value=value):
             yield target, [value]
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name, value=target)) as call):
-            if name in _CHANGING:
-                yield target, [call, *call.args, *(keyword.value for keyword in call.keywords)]
         case ast.Expr(value=ast.Call(func=ast.Name(id="setattr"), args=[_, name, value])):
             yield name, [value]
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name, value=target)) as call):
+            values = [call, *call.args, *(keyword.value for keyword in call.keywords)]
+            if name in _CHANGING:
+                yield target, values
+            elif name in _CHANGING_FIRST and call.args:
+                yield call.args[0], values
         case ast.Delete(targets=targets):
             for target in targets:
                 if isinstance(target, ast.Subscript):
@@ -64,8 +80,10 @@ def conditions(module: Module, node: ast.AST, use: ast.AST | None = None) -> Ite
         elif isinstance(above, ast.Match):
             yield above.subject
         elif isinstance(above, (ast.For, ast.AsyncFor)):
-            # It may not be run in each round.
+            # It may not be run in each round, or not as often.
             yield from _ends(above)
+            if isinstance(above.iter, ast.Call) and "process_index" in ast.unparse(above.iter):
+                yield from above.iter.args
         before, above = above, module.parent(above)
 
 

@@ -11,7 +11,6 @@ import ast
 import functools
 import itertools
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -22,20 +21,10 @@ from pmapx._src.analysis.syntax import defaults, given_arguments
 from pmapx._src.analysis.values import Bound, Class, Function, Mapped, Value
 from pmapx._src.codemod.decide.copies import names_called
 from pmapx._src.codemod.varying.changes import changing, conditions, name_of
+from pmapx._src.codemod.varying.own_values import is_own, seeds
 from pmapx._src.codemod.varying.proof import Results, SourceProof
 from pmapx._src.codemod.varying.values import Cause
 
-# What each process has for itself. Clocks that only measure are read where nothing is replicated.
-_OWN = frozenset(
-    {
-        "jax.process_index", "jax.host_id", "os.getpid", "os.urandom", "platform.node",
-        "socket.gethostname", "uuid.uuid1", "uuid.uuid4", "time.time", "time.time_ns",
-    }
-)  # fmt: skip
-_GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
-_SEEDS = frozenset({"numpy.random.seed", "random.seed"})
-_VARIABLES = frozenset({"os.getenv", "os.environ.get"})
-_RANK = re.compile(r"RANK|PROC(?:ESS)?_?ID|(?:NODE|TASK|WORKER|HOST)_?(?:ID|INDEX|NAME)", re.I)
 # What these give is equal on all processes, or is no value of an array.
 _EQUAL = frozenset(
     {
@@ -49,7 +38,6 @@ _EQUAL = frozenset(
     }
 )  # fmt: skip
 _ITERATES = frozenset({"builtins.next", "builtins.iter"})
-_OF_DEVICE = frozenset({"id", "process_index", "local_hardware_id"})
 # How many parts of parts of a value, and calls around each other, are distinguished.
 _MOST_PARTS = 2
 _MOST_CALLS = 4
@@ -107,7 +95,7 @@ class ProcessValues:
             key = part, path[:_MOST_PARTS], around
             if part not in self._suspected or key in seen:
                 continue
-            if self._is_own(home, part):
+            if self._is_own(home, part, path):
                 return True
             seen.add(key)
             waiting += self._sources(home, *key)
@@ -144,34 +132,14 @@ class ProcessValues:
                 self._suspected.add(each)
                 found += self._users.get(each, ())
 
-    def _is_own(self, module: Module, node: ast.expr) -> bool:
-        """Returns whether an expression itself is something that each process has its own of."""
-        if isinstance(node, ast.Attribute):
-            return node.attr in _OF_DEVICE and any(
-                "jax.local_devices" in names_called(module, part) for part in ast.walk(node.value)
-            )
-        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
-            return bool(_RANK.search(ast.unparse(node.slice)))
-        called = names_called(module, node)
-        if called & _VARIABLES:
-            return any(bool(_RANK.search(ast.unparse(arg))) for arg in node.args)  # type: ignore[attr-defined]
-        if called & _GENERATORS:
-            return not node.args and not node.keywords  # type: ignore[attr-defined]
-        if any(re.match(r"(?:numpy\.)?random\.[a-z]", name) for name in called - _SEEDS):
-            return not self._is_seeded
-        is_index = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "process_index"
-        return bool(called & _OWN) or is_index
+    def _is_own(self, module: Module, node: ast.expr, path: Path | None = None) -> bool:
+        return is_own(module, node, path, lambda: self._is_seeded)
 
     @functools.cached_property
     def _is_seeded(self) -> bool:
         """Whether the generators that all modules share have the same seed in each process."""
-        seeds = [
-            (module, call.node)
-            for module in self._modules
-            for call in module.facts.calls.values()
-            if call.names & _SEEDS and isinstance(call.node, ast.Call) and call.node.args
-        ]
-        return bool(seeds) and not any(self.differs(m, call.args[0]) for m, call in seeds)  # type: ignore[attr-defined]
+        given = list(seeds(self._modules))
+        return bool(given) and not any(self.differs(*each) for each in given)
 
     def _sources(
         self, module: Module, node: ast.expr, path: Path, around: Around
@@ -188,6 +156,8 @@ class ProcessValues:
             for each in (*found, *self._variables(module, node)):
                 use = node if each.module is module else None
                 yield from self._defined(each, path, around, use)
+            for home, getter in self._properties.get(node.attr, ()):
+                yield from _given_back(home, getter, path, ())
             for home, changed in self._changed_attributes.get(name_of(module, node), ()):
                 yield home, changed, (), ()
                 for test in conditions(home, changed, node if home is module else None):
@@ -389,6 +359,16 @@ class ProcessValues:
         return self._changes[scope]
 
     @functools.cached_property
+    def _properties(self) -> dict[str, list[tuple[Module, ast.FunctionDef]]]:
+        found: dict[str, list[tuple[Module, ast.FunctionDef]]] = {}
+        for module in self._modules:
+            for node in module.nodes:
+                decorators = getattr(node, "decorator_list", ())
+                if any("property" in ast.unparse(each) for each in decorators):
+                    found.setdefault(node.name, []).append((module, node))  # type: ignore[attr-defined, arg-type]
+        return found
+
+    @functools.cached_property
     def _changed_attributes(self) -> dict[str | None, list[tuple[Module, ast.expr]]]:
         """What the program puts in the containers that attributes stand for, or sets by name."""
         found: dict[str | None, list[tuple[Module, ast.expr]]] = {}
@@ -460,14 +440,20 @@ def _returned(
     if isinstance(function.node, ast.Lambda):
         yield function.module, function.node.body, path, inner
         return
-    waiting = list(function.node.body)
+    yield from _given_back(function.module, function.node, path, inner)
+
+
+def _given_back(
+    module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef, path: Path, around: Around
+) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
+    waiting = list(function.body)
     while waiting:
         part: ast.AST = waiting.pop()
         if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
             continue
         if isinstance(part, (ast.Return, ast.Yield, ast.YieldFrom)) and part.value is not None:
             is_item = isinstance(part, ast.Yield)
-            yield function.module, part.value, path[1:] if is_item else path, inner
-            for test in conditions(function.module, part):
-                yield function.module, test, (), inner
+            yield module, part.value, path[1:] if is_item else path, around
+            for test in conditions(module, part):
+                yield module, test, (), around
         waiting += ast.iter_child_nodes(part)  # type: ignore[arg-type]

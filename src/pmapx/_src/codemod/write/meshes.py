@@ -63,7 +63,7 @@ class Meshes:
         self.default_axis = axis_names.of_maps(module)
         self.quoted_axis = self._quoted(self.default_axis)
         self._may_start = not around.is_set_late and _is_run(module)
-        self._in_processes = around.in_processes
+        self.in_processes = around.in_processes
         self._meshes: dict[str, _Mesh] = {}
         # The constants of the file that hold the names of axes, and their lines.
         self._constants: dict[str, tuple[str, int]] = {}
@@ -256,7 +256,7 @@ class Meshes:
         """Returns the call that makes a mesh, if a function of a module that is imported does."""
         if self._common is None or axis in self._grids:
             return ""
-        return self._common.mesh(self.module, self._quoted(axis), self._in_processes)
+        return self._common.mesh(self.module, self._quoted(axis), self.in_processes)
 
     def _made(self, axis: str, line: int | None = None) -> list[str]:
         """Returns the function that makes a mesh, and its arguments, for a line of the file."""
@@ -264,13 +264,13 @@ class Meshes:
             return list(self._grids[axis])
         text, above = self._constants.get(axis, ("", 0))
         is_there = text and (line is None or above < line)
-        return all_devices(text if is_there else self._quoted(axis), self._in_processes)
+        return all_devices(text if is_there else self._quoted(axis), self.in_processes)
 
     def _of_module(self, axis: str) -> str:
         """Returns the call of the function that makes a mesh, if several files share it."""
         if self._shared is None or axis in self._grids:
             return ""
-        name = self._shared.mesh(self.module, axis, self._in_processes)
+        name = self._shared.mesh(self.module, axis, self.in_processes)
         if name and name not in self.imported:
             bound = name_uses(self.module).bound.get(name, [])
             is_there = bound and all(self._shared.is_imported(self.module, n) for n in bound)

@@ -137,9 +137,7 @@ def rewrite(
         sharing.share_conversions(module, with_mesh)
     changes = [_site_change(plan) for plan in planned if plan.form is not None]
     changes += _around_inner_maps(module, planned)
-    changes += [
-        _placed(module, meshes, node, name, around.in_processes) for node, name in placing.items()
-    ]
+    changes += [_placed(module, meshes, node, name) for node, name in placing.items()]
     every = [each for several in (others or {module: planned}).values() for each in several]
     is_local = _is_state_local(every)
     changes += [_replicated(module, meshes, node, is_local) for node in _replicating(module)]
@@ -303,9 +301,7 @@ def _around_inner_maps(module: Module, planned: Sequence[Plan]) -> list[_Change]
     ]
 
 
-def _placed(
-    module: Module, meshes: Meshes, node: ast.AST, name: str, in_processes: bool
-) -> _Change:
+def _placed(module: Module, meshes: Meshes, node: ast.AST, name: str) -> _Change:
     """Returns the change of a call that puts shards on devices."""
     if placing_forms.obstacle(module, node, name):
         new = PLACING[name]
@@ -313,7 +309,7 @@ def _placed(
         return _Change(place, [new], lambda editor: editor.replace(place, new))
     call = module.parent(node)
     assert isinstance(call, ast.Call)
-    mesh = "" if in_processes else _mesh_of(module, meshes, call)
+    mesh = "" if meshes.in_processes else _mesh_of(module, meshes, call)
     return _Change(
         module.place(call),
         [],
@@ -355,7 +351,8 @@ def _replicated(
     call = next(part for part in ast.walk(node) if isinstance(part, ast.Call))
     is_local = is_local and not placing_forms.some_devices(module, call)
     mesh = meshes.name_for_local(call) if is_local else _mesh_of(module, meshes, call)
-    write = functools.partial(placing_forms.write_replicated, module, node, mesh)
+    is_global = meshes.in_processes and not is_local
+    write = functools.partial(placing_forms.write_replicated, module, node, mesh, is_global)
     return _Change(module.place(node), [], write)
 
 
