@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.definitions import LOOPS
 from pmapx._src.analysis.module import Module
