@@ -48,6 +48,20 @@ def test_what_is_restored_is_put_on_the_mesh_once(tmp_path, text, put):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "state = checkpoints.restore_checkpoint('runs', 0.0)\nstate = step(state, x)\n",
+        "state, start = checkpoints.restore('runs')\nstate = step(state, x)\n",
+    ],
+)
+def test_in_several_processes_what_is_restored_is_converted(tmp_path, text):
+    # jax.device_put refuses arrays that are committed to a device of one process.
+    after = migrated(tmp_path, f"jax.distributed.initialize()\n{text}")
+    assert "jax.device_put" not in after
+    assert "multihost_utils.host_local_array_to_global_array(" in after
+
+
+@pytest.mark.parametrize(
     ("text", "options"),
     [
         ("state = jax.numpy.zeros(())\nstate = step(state, x)\n", {}),
