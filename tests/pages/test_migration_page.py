@@ -101,7 +101,7 @@ def test_the_overview_says_how_many_are_replicated_and_why_others_are_not(opened
     page.press("o")
     overview = text(page, "#detail")
     assert "2 50 %\nhave replicated state now" in overview
-    assert "2 50 %\nhave state that stays stacked" in overview
+    assert "2 50 %\nhave values that stay stacked" in overview
     assert "State that stays stacked, and why" in overview
     assert "the command never called it" in overview
     page.click(".overview .block:nth-child(2) tr:nth-child(2) button")

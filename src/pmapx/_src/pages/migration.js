@@ -16,7 +16,7 @@
   };
   const AXES = {
     replicated: "have replicated state now",
-    stacked: "have state that stays stacked, with a leading device axis",
+    stacked: "have values that stay stacked, with a leading device axis",
   };
   // The folder that all files have in common is said once.
   const folder = report.files.reduce((common, path) => {

@@ -298,6 +298,6 @@ def _in_words(shown: MigrationReport, lines: LineCounts) -> str:
     replicated = sum(bool(site.replicated) for site in every)
     if replicated or any(site.stacked for site in every):
         stacked = sum(bool(site.stacked) for site in every)
-        states += f"; {replicated} with replicated state, {stacked} with state that stays stacked"
+        states += f"; {replicated} with values that become replicated, {stacked} with values that stay stacked"
     total = f"{len(every)} uses in {shown.read} files: {states}. {lines}."
     return f"{total} The page needs its script."
