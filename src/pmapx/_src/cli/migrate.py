@@ -285,7 +285,8 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     if done.gains or done.stays:
         stacked = len({stay.place for stay in done.stays})
         lines.append(
-            f"{len(done.gains)} with values that become replicated, {stacked} with values that stay stacked"
+            f"{len(done.gains)} with values that become replicated, "
+            f"{stacked} with values that stay stacked"
         )
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
     files = counted(done.read, "file")

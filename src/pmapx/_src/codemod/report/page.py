@@ -298,6 +298,7 @@ def _in_words(shown: MigrationReport, lines: LineCounts) -> str:
     replicated = sum(bool(site.replicated) for site in every)
     if replicated or any(site.stacked for site in every):
         stacked = sum(bool(site.stacked) for site in every)
-        states += f"; {replicated} with values that become replicated, {stacked} with values that stay stacked"
+        states += f"; {replicated} with values that become replicated"
+        states += f", {stacked} with values that stay stacked"
     total = f"{len(every)} uses in {shown.read} files: {states}. {lines}."
     return f"{total} The page needs its script."
