@@ -20,7 +20,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import defaults, given_arguments
 from pmapx._src.analysis.values import Bound, Class, Function, Mapped, Value
 from pmapx._src.codemod.decide.copies import names_called
-from pmapx._src.codemod.varying.changes import changing, conditions
+from pmapx._src.codemod.varying.changes import changing, conditions, returned
 from pmapx._src.codemod.varying.own_values import is_own, seeds
 from pmapx._src.codemod.varying.proof import Results, SourceProof
 from pmapx._src.codemod.varying.values import Cause
@@ -442,14 +442,7 @@ def _returned(
 def _given_back(
     module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef, path: Path, around: Around
 ) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
-    waiting = list(function.body)
-    while waiting:
-        part: ast.AST = waiting.pop()
-        if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            continue
-        if isinstance(part, (ast.Return, ast.Yield, ast.YieldFrom)) and part.value is not None:
-            is_item = isinstance(part, ast.Yield)
-            yield module, part.value, path[1:] if is_item else path, around
-            for test in conditions(module, part):
-                yield module, test, (), around
-        waiting += ast.iter_child_nodes(part)  # type: ignore[arg-type]
+    for part, value in returned(function):
+        yield module, value, path[1:] if isinstance(part, ast.Yield) else path, around
+        for test in conditions(module, part):
+            yield module, test, (), around
