@@ -24,7 +24,6 @@ from pmapx._src.codemod.replicated.mapped_functions import (
     uses_itself,
 )
 from pmapx._src.codemod.replicated.wrappers import Wrapper
-from pmapx._src.codemod.varying.proof import Results
 
 SiteKey = tuple[str, int, int]
 WRAPPER = "it is mapped through a wrapper, whose other users would change too"
@@ -210,7 +209,6 @@ class Maps:
         self._identities: dict[SiteKey, Identity] = {}
         self._uses = self._find_uses()
         self._maps: dict[SiteKey, Map] = {}
-        self.results_read: dict[tuple[object, int], Results] = {}
         self.differing: dict[ast.expr, bool] = {}
         self._classes = {
             node.name: node

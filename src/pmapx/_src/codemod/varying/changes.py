@@ -1,4 +1,4 @@
-"""What a statement changes in place, and the conditions under which it runs."""
+"""What a statement changes in place, the conditions under which it runs, and what is returned."""
 
 from __future__ import annotations
 
@@ -94,3 +94,17 @@ def _ends(loop: ast.For | ast.AsyncFor) -> Iterator[ast.expr]:
             isinstance(each, (ast.Break, ast.Continue)) for each in (*part.body, *part.orelse)
         ):
             yield part.test
+
+
+def returned(
+    function: ast.FunctionDef | ast.AsyncFunctionDef,
+) -> Iterator[tuple[ast.Return | ast.Yield | ast.YieldFrom, ast.expr]]:
+    """Gives what a function returns or yields, with where it does so."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            continue
+        if isinstance(part, (ast.Return, ast.Yield, ast.YieldFrom)) and part.value is not None:
+            yield part, part.value
+        waiting += ast.iter_child_nodes(part)

@@ -20,9 +20,9 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import defaults, given_arguments
 from pmapx._src.analysis.values import Bound, Class, Function, Mapped, Value
 from pmapx._src.codemod.decide.copies import names_called
-from pmapx._src.codemod.varying.changes import changing, conditions, name_of
+from pmapx._src.codemod.varying.changes import changing, conditions, name_of, returned
 from pmapx._src.codemod.varying.own_values import is_own, seeds
-from pmapx._src.codemod.varying.proof import Results, SourceProof
+from pmapx._src.codemod.varying.proof import SourceProof
 from pmapx._src.codemod.varying.values import Cause
 
 # What these give is equal on all processes, or is no value of an array.
@@ -50,7 +50,6 @@ Around = tuple[tuple[Callee, Module, ast.Call, int], ...]
 class Maps(Protocol):
     """The pmaps of a program, and what their bodies give if one argument differs."""
 
-    results_read: dict[tuple[object, int], Results]
     differing: dict[ast.expr, bool]  # Values that were asked for before.
 
     def get(self, mapped: Mapped) -> Any: ...
@@ -77,7 +76,6 @@ class ProcessValues:
         self._users: dict[ast.AST, list[ast.AST]] = {}
         self._suspected: set[ast.AST] = set()
         self._changes: dict[ast.AST, dict[str, list[ast.expr]]] = {}
-        self._results = maps.results_read
         self._differing = maps.differing
 
     def differs(self, module: Module, node: ast.expr) -> bool:
@@ -337,15 +335,11 @@ class ProcessValues:
         each = self._maps.get(mapped)
         if each is None or each.is_method:
             return True
-        key = (each.key, position)
-        if key not in self._results:
-            count = max(*each.counts, len(each.parameters), position + 1)
-            causes = [Cause("it") if i == position else None for i in range(count)]
-            functions = self._maps.functions_of(each)
-            proof = SourceProof(self._modules)
-            found = proof.varying(each.module, functions, each.axis, causes, None)
-            self._results[key] = found
-        return bool(self._results[key].reason(index))
+        count = max(*each.counts, len(each.parameters), position + 1)
+        causes = [Cause("it") if i == position else None for i in range(count)]
+        functions, proof = self._maps.functions_of(each), SourceProof(self._modules)
+        found = proof.varying(each.module, functions, each.axis, causes, None)
+        return bool(found.reason(index))
 
     def _changed(self, module: Module, node: ast.AST) -> dict[str, list[ast.expr]]:
         """Returns what a function puts in the containers that its names stand for."""
@@ -446,14 +440,7 @@ def _returned(
 def _given_back(
     module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef, path: Path, around: Around
 ) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
-    waiting = list(function.body)
-    while waiting:
-        part: ast.AST = waiting.pop()
-        if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            continue
-        if isinstance(part, (ast.Return, ast.Yield, ast.YieldFrom)) and part.value is not None:
-            is_item = isinstance(part, ast.Yield)
-            yield module, part.value, path[1:] if is_item else path, around
-            for test in conditions(module, part):
-                yield module, test, (), around
-        waiting += ast.iter_child_nodes(part)  # type: ignore[arg-type]
+    for part, value in returned(function):
+        yield module, value, path[1:] if isinstance(part, ast.Yield) else path, around
+        for test in conditions(module, part):
+            yield module, test, (), around
