@@ -196,10 +196,10 @@ SAME = {
         "def loader():\n    while True:\n        yield np.full(2, jax.process_index())",
         "for i, batch in zip(range(2), loader()):\n    value = np.ones(2) * i",
     ),
-    "what is restored into the structure of a tree": (
-        "def restore(treedef):\n    return jax.tree.unflatten(treedef, [np.ones(2), 0])",
+    "what is built with the structure of a tree": (
+        "def built(treedef):\n    return jax.tree.unflatten(treedef, [np.ones(2), 0])",
         "held = {'rank': jax.process_index(), 'params': np.zeros(2)}\n"
-        "value = restore(jax.tree.structure(held))['params']",
+        "value = built(jax.tree.structure(held))['params']",
     ),
     "another call of what makes a function": (
         "def make(seed):\n    def build():\n        return np.full(2, seed)\n    return build",
