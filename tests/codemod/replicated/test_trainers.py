@@ -107,4 +107,6 @@ def test_the_report_of_a_package_names_the_file_of_the_user(runs):
     (text,) = sites[0].replicated
     assert text.startswith("train_step: state, return[0], return[1] (")
     assert text.endswith("main.py:7)")
-    assert "1 with values that become replicated, 0 with values that stay stacked" in page.render(shown)
+    assert "1 with values that become replicated, 0 with values that stay stacked" in page.render(
+        shown
+    )

@@ -29,7 +29,6 @@ _PLACED = frozenset(
     {"device_put", "default_device", "addressable_shards", "addressable_data", "device_buffers"}
 )
 # What returns keys, typed ones if they were.
-CONVERSION = "multihost_utils.host_local_array_to_global_array"
 _KEYS = re.compile(r"random\.(key|split|fold_in|clone)$")
 
 
@@ -128,21 +127,16 @@ def write_replicated(
     calls = node.elts if isinstance(node, ast.Tuple) else [node]
     trees = [editor.text(arguments(editor.source, call)[0][1]) for call in calls]  # type: ignore[arg-type]
     tree = f"({', '.join(trees)})" if isinstance(node, ast.Tuple) else trees[0]
-    if is_global and is_restored(module, node):
-        place = module.place(node)
-        used = place.column + len(editor.rest_of_line(place))
-        args = [tree, mesh, "jax.P()"]
-        indent = editor.indent(place.line)
-        editor.replace(place, editor.folded_call(CONVERSION, args, indent, used))
-        return
+    if is_global and _is_restored(module, node):
+        tree = f"jax.device_get({tree})"
     is_refused = is_global and any(_is_refused(module, call.args[0]) for call in calls)  # type: ignore[attr-defined]
     _put(module, node, tree, mesh, "jax.P()", editor, is_refused=is_refused)
 
 
-def is_restored(module: Module, node: ast.Call | ast.Tuple) -> bool:
+def _is_restored(module: Module, node: ast.Call | ast.Tuple) -> bool:
     """Tells whether a tree is restored: its arrays are committed to a device of the process.
 
-    ``jax.device_put`` and ``jax.jit`` refuse them for devices of several processes.
+    ``jax.device_put`` refuses these for devices of several processes, and takes those of the host.
     """
     tree = node.args[0] if isinstance(node, ast.Call) else node
     given = assigned_values(block_of(module, tree), tree.id) if isinstance(tree, ast.Name) else ()

@@ -19,7 +19,6 @@ from pmapx._src.codemod.decide.specs import LOCAL
 from pmapx._src.codemod.forms import shard_body
 from pmapx._src.codemod.forms.given_numbers import is_always_number, is_number_unknown
 from pmapx._src.codemod.forms.mapped_function import takes_its_name
-from pmapx._src.codemod.forms.placing import CONVERSION
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor, fitting
@@ -29,6 +28,7 @@ IMPORT = "from jax.experimental import multihost_utils"
 # More calls than these are converted in one place.
 MOST_CALLS = 2
 MOST_WITHOUT_MESH = 8
+_TO_GLOBAL = "multihost_utils.host_local_array_to_global_array"
 _TO_LOCAL = "multihost_utils.global_array_to_host_local_array"
 
 
@@ -219,7 +219,7 @@ def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
         text = _call(
             "jitted",
             lambda step: [
-                _conversion(star + CONVERSION, name, mesh, spec, editor, step, len(step) + 1)
+                _conversion(star + _TO_GLOBAL, name, mesh, spec, editor, step, len(step) + 1)
                 for star, name in starred.items()
             ],
             editor,
@@ -285,7 +285,7 @@ def _call(
     if editor.is_filled and "\n" in text:
         first, *others = args(indent)
         head = first.partition("\n")[0]
-        is_one = not others and "\n" in first and CONVERSION in head
+        is_one = not others and "\n" in first and _TO_GLOBAL in head
         if is_one and used + len(f"{function}({head}") <= editor.width:
             return editor.hugged_call(function, [first], indent)
     return text
@@ -331,7 +331,7 @@ def _global_arguments(
                 args.append(_of_arrays(head, text, mesh, editor, indent))
             else:
                 used = len(indent) + 1
-                args.append(_conversion(head + CONVERSION, text, mesh, spec, editor, indent, used))
+                args.append(_conversion(head + _TO_GLOBAL, text, mesh, spec, editor, indent, used))
         at = end
     return args
 
@@ -339,7 +339,7 @@ def _global_arguments(
 def _of_arrays(head: str, tree: str, mesh: str, editor: Editor, indent: str) -> str:
     """Returns a tree with its arrays global; numbers of Python's stay as they are."""
     deeper = indent + editor.hang
-    leaf = _conversion(f"{deeper}else {CONVERSION}", "x", mesh, "jax.P()", editor, deeper, 0)
+    leaf = _conversion(f"{deeper}else {_TO_GLOBAL}", "x", mesh, "jax.P()", editor, deeper, 0)
     leaf = f"lambda x: x\n{deeper}if isinstance(x, (int, float))\n{leaf}"
     return editor.call(f"{head}jax.tree.map", [leaf, tree], indent)
 

@@ -353,8 +353,7 @@ def _replicated(
     mesh = meshes.name_for_local(call) if is_local else _mesh_of(module, meshes, call)
     is_global = meshes.in_processes and not is_local
     write = functools.partial(placing_forms.write_replicated, module, node, mesh, is_global)
-    is_converted = is_global and placing_forms.is_restored(module, node)
-    return _Change(module.place(node), [], write, [process_calls.IMPORT] if is_converted else [])
+    return _Change(module.place(node), [], write)
 
 
 def _placing_names(module: Module) -> dict[ast.AST, str]:
