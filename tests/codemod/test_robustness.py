@@ -276,7 +276,9 @@ def test_a_file_that_cannot_be_written_in_the_global_style_is_written_stacked(
         "    return state[0]\n"
     )
     assert b"jax.P()" in migrate([str(path)]).files[0].after
-    broken = lambda module, call, mesh, editor: editor.replace(module.place(call), "device_put(")
+    broken = lambda module, call, mesh, is_global, editor: editor.replace(
+        module.place(call), "device_put("
+    )
     monkeypatch.setattr(placing, "write_replicated", broken)
     (file,) = migrate([str(path)]).files
     assert [outcome.reason for outcome in file.outcomes] == ["", ""]
@@ -301,11 +303,11 @@ def test_one_file_that_cannot_be_written_so_does_not_keep_the_others_stacked(tmp
         )
     write = placing.write_replicated
 
-    def broken(module, call, mesh, editor):
+    def broken(module, call, mesh, is_global, editor):
         if module.path.endswith("second.py"):
             editor.replace(module.place(call), "device_put(")
         else:
-            write(module, call, mesh, editor)
+            write(module, call, mesh, is_global, editor)
 
     monkeypatch.setattr(placing, "write_replicated", broken)
     first, second = migrate([str(tmp_path)]).files
