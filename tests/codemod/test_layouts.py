@@ -941,6 +941,30 @@ def test_a_program_that_counts_its_devices_has_its_maps_written_out(tmp_path, na
     assert rewritten(tmp_path, after) == (after, ())
 
 
+def test_sizes_inside_of_a_map_are_not_its_number_of_shards(tmp_path):
+    text = """
+from typing import Any, NamedTuple
+import jax, jax.numpy as jnp
+
+class Out(NamedTuple):
+    state: Any
+
+@jax.pmap
+def learn(state):
+    rows = jnp.reshape(state * 2, (3, 2))
+    return Out(state=rows)
+
+state = jnp.zeros((jax.device_count(), 3, 2))
+for _ in range(3):
+    out = learn(state)
+    state = out.state
+"""
+    after, outcomes = rewritten(tmp_path, text.encode())
+    assert [each.reason for each in outcomes] == [""]
+    assert b"jax.make_mesh((jax.device_count(),)" in after.replace(b"\n    ", b"")
+    assert b"jax.tree.leaves" not in after
+
+
 def test_another_file_may_count_the_devices(tmp_path):
     (tmp_path / "data.py").write_text("import jax\ndef shard(x, n=jax.local_device_count()): ...\n")
     (tmp_path / "train.py").write_text("import jax\nf = jax.pmap(abs)\n")

@@ -116,3 +116,39 @@ def test_no_function_is_added_and_outcomes_are_at_the_uses(tmp_path):
     assert b"def " not in file.after
     assert b"pmap" not in file.after
     assert b"jax.shard_map(" in file.after
+
+
+IN_PLACE = {
+    "a dict of options": (
+        "options = dict(axis_name='i', donate_argnums=(0,))\nx = jax.pmap(f, **options)\n",
+        "x = jax.pmap(f, axis_name='i', donate_argnums=(0,))\n",
+    ),
+    "a dict in a function": (
+        "def main():\n    kw = {'axis_name': 'i'}\n    return jax.pmap(f, in_axes=1, **kw)\n",
+        "def main():\n    return jax.pmap(f, in_axes=1, axis_name='i')\n",
+    ),
+    "a lambda that decorates": (
+        "@lambda f: jax.pmap(f, axis_name='i')\ndef g(x): return x\n",
+        "@functools.partial(jax.pmap, axis_name='i')\ndef g(x): return x\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_PLACE)
+def test_options_that_are_written_elsewhere_go_to_the_call(tmp_path, case):
+    before, after = IN_PLACE[case]
+    assert spelled(tmp_path, a=HEAD + before)["a"] == HEAD + after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kw = dict(axis_name='i')\nkw['in_axes'] = 1\nx = jax.pmap(f, **kw)\n",
+        "kw = dict(axis_name='i')\nif big:\n    kw = dict(axis_name='j')\nx = jax.pmap(f, **kw)\n",
+        "kw = dict(axis_name=name())\nx = jax.pmap(f, **kw)\n",
+        "kw = dict(axis_name='i')\nx = jax.pmap(f, **kw)\nother(**kw)\n",
+        "@lambda f: jax.pmap(lambda x: f(x), axis_name='i')\ndef g(x): return x\n",
+    ],
+)
+def test_options_that_may_change_stay_where_they_are(tmp_path, text):
+    assert spelled(tmp_path, a=HEAD + text)["a"] == HEAD + text

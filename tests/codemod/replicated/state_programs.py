@@ -448,6 +448,264 @@ STATE = state
 """,
 }
 
+# A number in a tree of copies has a dtype, and a weak type where it is put on the devices itself.
+NUMBERS = """
+def scaled(state, batch):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(state["w"]), "batch")
+    w = (state["w"] - state["rate"] * grads).astype(jnp.float16)
+    return {"w": w, "rate": state["rate"]}, state["rate"] * grads
+step = jax.pmap(scaled, "batch")
+W = jnp.asarray(INIT["w"], jnp.float16)
+MADE
+for batch in ROWS:
+    state, result = step(state, batch.astype(np.float16))
+RESULT = first(state), result[0]
+STATE = state
+"""
+INITIAL = """
+def initial(w, rate=0.25):
+    return {"w": w, "rate": rate}
+"""
+REPLICATED |= {
+    f"numbers_in_a_tree_{name}": NUMBERS.replace("MADE", text)
+    for name, text in {
+        "that_a_function_copies": """
+def stacked(tree):
+    return jax.tree.map(lambda x: np.stack([x] * N), tree)
+state = stacked(dict(w=W, rate=0.25))
+""",
+        "that_a_function_makes": f"""{INITIAL}
+state = jax.tree.map(lambda x: np.array([x] * N), initial(W))
+""",
+        "that_is_repeated": f"""{INITIAL}
+def stacked(x):
+    return np.repeat(np.expand_dims(x, 0), N, axis=0)
+state = jax.tree.map(stacked, initial(W))
+""",
+    }.items()
+}
+SEVERAL_FILES = {
+    "numbers_in_a_tree_that_another_file_copies": {
+        "main.py": HEAD
+        + NUMBERS.replace(
+            "MADE",
+            """
+from copying import stacked
+given = {"w": W, "rate": 0.25}
+state = stacked(given)
+""",
+        ),
+        "copying.py": """
+import jax, numpy as np
+def stacked(tree):
+    return jax.tree.map(lambda x: np.stack([x] * jax.local_device_count()), tree)
+""",
+    },
+}
+
+# Maps over fewer shards than there are devices, in programs that ask how many these are.
+FEWER = """
+step = jax.pmap(train_step, axis_name="batch")
+def stacked(tree, n):
+    return jax.tree.map(lambda x: jnp.stack([x] * n), tree)
+def train(state, n):
+    for batch in ROWS:
+        state, loss = step(state, batch.reshape(n, -1, 4))
+    return state, loss
+MADE
+RESULT = first(STATE), float(loss[0])
+"""
+FEWER_SHARDS = {
+    f"fewer_shards_than_devices_by_{name}": FEWER.replace("MADE", text)
+    for name, text in {
+        "a_name_for_some_of_them": """
+devices = jax.devices()
+devices = devices[:4]
+STATE, loss = train(jax.device_put_replicated(INIT, devices), len(devices))
+""",
+        "a_list_of_some_of_them": """
+devices = [device for device in jax.devices() if device.id < 4]
+STATE, loss = train(jax.device_put_replicated(INIT, devices), len(devices))
+""",
+        "a_function_that_may_give_all": """
+def chosen(few=True):
+    return jax.devices()[:4] if few else jax.devices()
+devices = chosen()
+STATE, loss = train(jax.device_put_replicated(INIT, devices), len(devices))
+""",
+        "the_smaller_of_two_numbers": """
+n = min(4, jax.local_device_count())
+STATE, loss = train(stacked(INIT, n), n)
+""",
+        "a_constant": """
+COUNT = 4
+print(jax.device_count())
+STATE, loss = train(stacked(INIT, COUNT), COUNT)
+""",
+        "a_number_that_is_counted_down": """
+def divisor(size):
+    n = jax.local_device_count()
+    while size % n or n > 5:
+        n -= 1
+    return n
+n = divisor(8)
+STATE, loss = train(stacked(INIT, n), n)
+""",
+        "arguments_that_are_unpacked": """
+def few(batches=1, n=jax.device_count()):
+    return train(stacked(INIT, n), n)
+given = {"n": 4}
+STATE, loss = few(1, **given)
+""",
+        "half_of_them": """
+n = jax.device_count() // 2
+STATE, loss = train(stacked(INIT, n), n)
+""",
+        "a_loader": """
+class Trainer:
+    def __init__(self, n):
+        self.n = min(n, jax.local_device_count())
+        self.step = jax.pmap(train_step, axis_name="batch")
+        self.total = jax.pmap(lambda w, b: lax.psum((b * w).sum(), "batch"), "batch")
+        self.state = stacked(INIT, self.n)
+    def batches(self):
+        for batch in ROWS:
+            yield batch.reshape(self.n, -1, 4)
+    def run(self):
+        for i, batch in enumerate(self.batches()):
+            self.state, loss = self.step(self.state, batch)
+        for batch in self.batches():
+            total = self.total(self.state["w"], batch)
+        return self.state, total + loss
+STATE, loss = Trainer(4).run()
+""",
+    }.items()
+}
+
+# Options of pmap that are not written at its call.
+OPTIONS = """
+MADE
+def main():
+    state = jax.device_put_replicated(INIT, jax.local_devices())
+    for batch in ROWS:
+        state, loss = step(state, batch)
+    return state, loss
+STATE, loss = main()
+RESULT = first(STATE), float(loss[0])
+"""
+OPTIONS_ELSEWHERE = {
+    "options_in_a_dict": OPTIONS.replace(
+        "MADE",
+        """
+options = dict(axis_name="batch", donate_argnums=(0,))
+step = jax.pmap(train_step, **options)
+""",
+    ),
+    "a_lambda_that_decorates": OPTIONS.replace(
+        "MADE",
+        """
+@lambda f: jax.pmap(f, axis_name="batch")
+def step(state, batch):
+    return train_step(state, batch)
+""",
+    ),
+}
+
+# Copies that NumPy stacked can be written to, one by one, until a step takes them.
+HOST_ARRAY = """
+def average(w, batch):
+    return lax.pmean(w, "batch") - lax.pmean(batch, "batch")
+step = jax.pmap(average, axis_name="batch")
+def bump(view):
+    view += 1
+def bump_row(w):
+    row = w[1]
+    row += 1
+def made():
+    return np.stack([INIT["w"]] * N)
+class Holder:
+    def __init__(self):
+        self.w = np.stack([INIT["w"]] * N)
+        self.row = self.w[2]
+    def bump(self):
+        self.row += 1
+def main():
+    CHANGE
+    for batch in ROWS:
+        w = step(w, batch)
+    return w
+STATE = main()
+RESULT = np.asarray(STATE[0])
+"""
+HOST_ARRAYS = {
+    f"an_array_of_numpy_changed_{name}": HOST_ARRAY.replace("CHANGE", text.replace("\n", "\n    "))
+    for name, text in {
+        "by_a_function_that_takes_a_view": "w = made()\nbump(w[1])",
+        "by_a_function_that_takes_it": "w = np.stack([INIT['w']] * N)\nbump_row(w)",
+        "where_another_function_made_it": "w = made()\nfor row in w:\n    row[:] = 2\n    break",
+        "through_an_attribute": "holder = Holder()\nholder.bump()\nw = holder.w",
+        "by_its_method": "w = made()\nw[1].fill(3)",
+        "in_a_tree": "p = jax.tree.map(lambda x: np.stack([x] * N), INIT)\n"
+        "row = p['w'][1]\nrow += 1\nw = p['w']",
+        "in_a_list": "w = made()\nrows = [w[i] for i in range(N)]\nrows[1] += 5",
+        "flat": "w = made()\nflat = w.ravel()\nflat[0] = 64",
+    }.items()
+}
+# What stacks copies does not share memory with what it is given, and jax.device_put may.
+ALIGNED = """
+def aligned():
+    raw = np.zeros(128, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + 16].view(np.float32)
+"""
+REPLICATED |= {
+    "an_array_that_changes_after_copies_of_it": f"""{ALIGNED}
+step = jax.pmap(lambda w, batch: w + lax.pmean(batch, "batch"), axis_name="batch")
+def main():
+    given = aligned()
+    w = np.stack([given] * N)
+    given += 7
+    for batch in ROWS:
+        w = step(w, batch)
+    return w
+STATE = main()
+RESULT = np.asarray(STATE[0])
+""",
+    "an_array_that_changes_after_a_function_copies_it": f"""{ALIGNED}
+def stacked(tree):
+    return jax.tree.map(lambda x: jnp.stack([x] * N), tree)
+step = jax.pmap(train_step, axis_name="batch")
+def main():
+    given = aligned()
+    state = stacked({{"w": given, "n": np.int32(0)}})
+    given += 7
+    for batch in ROWS:
+        state, loss = step(state, batch)
+    return state, loss
+STATE, loss = main()
+RESULT = first(STATE), float(loss[0])
+""",
+    "an_attribute_that_changes_after_copies_of_it": f"""{ALIGNED}
+class Model:
+    def __init__(self):
+        self.w = aligned()
+    def stacked(self):
+        return jax.tree.map(lambda x: jnp.stack([x] * N), {{"w": self.w, "n": np.int32(0)}})
+    def change(self):
+        self.w[:] = 9
+step = jax.pmap(train_step, axis_name="batch")
+def main():
+    model = Model()
+    state = model.stacked()
+    model.change()
+    for batch in ROWS:
+        state, loss = step(state, batch)
+    return state, loss
+STATE, loss = main()
+RESULT = first(STATE), float(loss[0])
+""",
+}
+
 STACKED = {
     "a_branch_that_ends_no_program": (
         """
@@ -1015,3 +1273,5 @@ STATE, RESULT = main()
         "",
     ),
 }
+
+STACKED |= {name: (text, "") for name, text in HOST_ARRAYS.items()}

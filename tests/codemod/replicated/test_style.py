@@ -7,7 +7,17 @@ import pytest
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
 from running import Runs
-from state_programs import BOUNDARIES, BY_FIELD, HEAD, REPLICATED, RUN, STACKED
+from state_programs import (
+    BOUNDARIES,
+    BY_FIELD,
+    FEWER_SHARDS,
+    HEAD,
+    OPTIONS_ELSEWHERE,
+    REPLICATED,
+    RUN,
+    SEVERAL_FILES,
+    STACKED,
+)
 
 from pmapx._src.codemod.evidence.proof_run import prove
 from pmapx._src.codemod.migration import migrate
@@ -17,28 +27,44 @@ from pmapx._src.watch.run_in_copy import Command
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     others = {name: text for name, (text, _) in {**STACKED, **BOUNDARIES, **BY_FIELD}.items()}
-    texts = {**REPLICATED, **RUN, **others}
+    texts = {**REPLICATED, **RUN, **FEWER_SHARDS, **OPTIONS_ELSEWHERE, **others}
     texts = {name: HEAD + text for name, text in texts.items()}
-    return Runs(tmp_path_factory.mktemp("replicated"), texts)
+    return Runs(tmp_path_factory.mktemp("replicated"), {**texts, **SEVERAL_FILES})
 
 
 VERSIONS = ("new", "source")
+ALL = [
+    *REPLICATED,
+    *STACKED,
+    *BOUNDARIES,
+    *RUN,
+    *BY_FIELD,
+    *SEVERAL_FILES,
+    *FEWER_SHARDS,
+    *OPTIONS_ELSEWHERE,
+]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", [*REPLICATED, *STACKED, *BOUNDARIES, *RUN, *BY_FIELD])
+@pytest.mark.parametrize("name", ALL)
 def test_a_program_gives_the_same_to_the_bit(runs, name, version):
     assert runs.differences(version, name) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", [*REPLICATED, *BOUNDARIES])
+@pytest.mark.parametrize("name", [*REPLICATED, *BOUNDARIES, *SEVERAL_FILES])
 def test_state_is_replicated(runs, name, version):
     before, after = runs.state("old", name), runs.state(version, name)
     assert [shape[0] for shape, _, _ in before] == [8] * len(before)
     assert after == [(shape[1:], 8, True) for shape, _, _ in before], runs.done[version, name].stays
     if name in REPLICATED and version == "new":
         assert runs.done[version, name].stays == ()
+
+
+@pytest.mark.parametrize("name", OPTIONS_ELSEWHERE)
+def test_options_that_are_written_elsewhere_are_read(runs, name):
+    before, after = runs.state("old", name), runs.state("source", name)
+    assert after == [(shape[1:], 8, True) for shape, _, _ in before]
 
 
 @pytest.mark.parametrize("name", RUN)

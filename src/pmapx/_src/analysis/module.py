@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import bisect
 import functools
+import os
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis import definitions, known_calls, known_names, syntax
@@ -185,6 +186,22 @@ class Module:
 
     def place(self, node: ast.AST) -> Place:
         return self.source.place(node)
+
+    @functools.cached_property
+    def attribute_uses(self) -> dict[str, list[ast.Attribute]]:
+        """Its uses of attributes, by their names."""
+        found: dict[str, list[ast.Attribute]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Attribute):
+                found.setdefault(node.attr, []).append(node)
+        return found
+
+    @property
+    def with_definitions(self) -> Module:
+        """The same file, with the same tree, read with the bindings of all names."""
+        if self.project.has_definitions:
+            return self
+        return self.project.with_definitions.modules.get(os.path.normpath(self.path)) or self
 
     def text(self, node: ast.AST) -> str:
         """Returns the source of a node."""

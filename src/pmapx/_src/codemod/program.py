@@ -73,6 +73,7 @@ class Program:
         # What all files show together, and each of them, by its normal path.
         self.around = Surroundings()
         self._shown: dict[str, Surroundings] = {}
+        self._counts: dict[Place, list[bool]] = {}
         # The module of what files share, if the user names one.
         self.shared: SharedModule | None = None
         # Whether files call functions of a module that they import anyway.
@@ -122,7 +123,8 @@ class Program:
     def spelled_out(self) -> dict[str, list[Edit]]:
         """Returns the edits that spell out kept partials and wrappers of pmap at their uses."""
         modules = [module for _, module in self._modules()]
-        if not any(site.kind in ("partial", "wrapper") for m in modules for site in find_sites(m)):
+        sites = [site for module in modules for site in find_sites(module)]
+        if not any(s.kind in ("partial", "wrapper") or s.has_unpacked_options for s in sites):
             return {}
         # Maps of several processes are long.
         return spelled_out(modules, self._with_word, is_once=self.around.in_processes)
@@ -213,6 +215,7 @@ class Program:
                 nested=nested,
                 around=self._around(module),
                 replicated=self._replicated,
+                counts=self._counts_before,
             )
             for module in modules
         }
@@ -291,6 +294,9 @@ class Program:
         """Returns what the maps of a site are known by."""
         places = map(self.original, site.places)
         return {(place.path, place.line, place.column) for place in places}
+
+    def _counts_before(self, site: Site) -> list[bool] | None:
+        return self._counts.get(self.original(site.name))
 
     def _replicated(self, site: Site) -> frozenset[int]:
         """Returns the arguments of a site that were made replicated."""
@@ -412,6 +418,8 @@ class Program:
                 module.source.before = was.source
         changed.around, changed.shared, changed._arounds = self.around, self.shared, self._arounds
         changed.has_common_functions = self.has_common_functions
+        uses = [each.use for each in itertools.chain(*self.plans.values())]
+        changed._counts = {use.site.name: use.shard_counts for use in uses}
         before = {path: self._text(path) for path in after}
         changed._restyled, changed._before = restyled, before
         if to != "pmapx" and not changed._merge():

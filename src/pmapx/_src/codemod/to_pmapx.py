@@ -8,9 +8,9 @@ import dataclasses
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Named
-from pmapx._src.codemod.decide.first_shards import taken_first
-from pmapx._src.codemod.text import imports
+from pmapx._src.analysis.values import Confidence, Named
+from pmapx._src.codemod.decide.copies import takes_first
+from pmapx._src.codemod.text import call_tokens, imports
 from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, broken
 from pmapx._src.source import suppressions
@@ -122,7 +122,7 @@ def _use(module: Module, ref: Reference, guarded: set[str]) -> _Use:
 def _first_shards(module: Module) -> list[_Use]:
     """Returns where the first shard of a result is taken, by an index or a tree_map."""
     uses = []
-    for node in taken_first(module):
+    for node in _taken_first(module):
         place = module.place(node)
         value = module.place(node.value if isinstance(node, ast.Subscript) else node.args[1])
         edits = keeping(place, value, "pmapx.unreplicate(", ")")
@@ -131,3 +131,27 @@ def _first_shards(module: Module) -> list[_Use]:
         elif starts(place) == starts(value):
             uses.append(_Use(node, "x[0]", edits))
     return uses
+
+
+def _taken_first(module: Module) -> list[ast.Subscript | ast.Call]:
+    """Returns where the first entry of what is stacked for sure is taken, outside traced code."""
+    traced = module.project.jitted | module.project.mapped.keys()
+    return [
+        node
+        for node, indexing in module.facts.indexings.items()
+        if indexing.stacked.confidence == Confidence.HIGH
+        and isinstance(node, (ast.Subscript, ast.Call))
+        and _takes_first(module, node)
+        and traced.isdisjoint(module.functions_around(node))
+        and call_tokens.is_at_its_place(module.source, node)
+    ]
+
+
+def _takes_first(module: Module, node: ast.Subscript | ast.Call) -> bool:
+    """Returns whether this is ``x[0]`` or ``tree_map(lambda x: x[0], x)``."""
+    if isinstance(node, ast.Subscript):
+        index = node.slice
+        return isinstance(index, ast.Constant) and index.value == 0 and type(index.value) is int
+    call = module.facts.calls.get(node)
+    is_tree_map = call is not None and call.names <= known_names.TREE_MAP
+    return is_tree_map and takes_first(node, only=0) and not isinstance(node.args[1], ast.Starred)

@@ -8,14 +8,14 @@ import dataclasses
 from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.interpreter.indexing import index_taken
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Class, Function, Named
+from pmapx._src.analysis.values import Function, Named
 from pmapx._src.codemod.decide.array_expressions import ArrayExpressions, is_number
 from pmapx._src.codemod.decide.assigned_values import (
-    assigned_values,
     block_of,
-    is_changed_in_place,
+    built_of,
+    is_always,
+    passed_values,
 )
-from pmapx._src.codemod.decide.map_calls import passed_values
 
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
 UNREPLICATE = known_names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
@@ -23,7 +23,7 @@ TO_HOST = frozenset({"jax.device_get", "numpy.asarray", "numpy.array"})
 # These take the first, and bring it to the host unless they are asked not to.
 _FIRST_ON_HOST = frozenset({"acme.jax.utils.get_from_first_device"})
 _FULLS = frozenset({"jax.numpy.full", "numpy.full"})
-_STACKS = frozenset({"jax.numpy.stack", "numpy.stack", "jax.numpy.array", "numpy.array"})
+STACKS = frozenset({"jax.numpy.stack", "numpy.stack", "jax.numpy.array", "numpy.array"})
 _ARRAYS = frozenset({"jax.numpy.array", "jax.numpy.asarray", "numpy.array", "numpy.asarray"})
 # What these make of a number has a dtype, while that itself has a weak type.
 _STRONG = _ARRAYS | {"numpy.stack"}
@@ -75,11 +75,11 @@ def conversion(module: Module, call: ast.AST, tree: ast.expr) -> tuple[str, str]
     block = block_of(module, tree)
     is_mapped = bool(names) and names <= known_names.TREE_MAP and isinstance(call, ast.Call)
     applied = call.args[0] if is_mapped else None  # type: ignore[attr-defined]
-    if isinstance(applied, ast.Lambda):
-        is_strong = names_called(module, applied.body) <= _STRONG
+    mapped = definition(module, applied, call) if applied is not None else None
+    if mapped is not None:
         # Not asarray: what a donated argument is made of may be used again.
         start = "jax.tree.map({}.array, "
-        is_needed = is_strong and _holds_numbers(module, tree, block)
+        is_needed = _is_strong(module, mapped) and _holds_numbers(module, tree)
     else:
         is_array = isinstance(tree, ast.Call) and bool(names_called(module, tree))
         is_strong = bool(names) and names <= _STRONG and not isinstance(block, ast.Lambda)
@@ -93,17 +93,20 @@ def conversion(module: Module, call: ast.AST, tree: ast.expr) -> tuple[str, str]
     return None if name is None else (start.format(name), ")")
 
 
-def _holds_numbers(module: Module, tree: ast.expr, block: ast.AST) -> bool:
+def _is_strong(module: Module, function: ast.FunctionDef | ast.Lambda) -> bool:
+    """Returns whether what a function stacks has a dtype, where a number has a weak type."""
+    results = [function.body] if isinstance(function, ast.Lambda) else [
+        part.value for part in ast.walk(function) if isinstance(part, ast.Return) and part.value
+    ]  # fmt: skip
+    inside = {name for part in ast.walk(function) for name in names_called(module, part)}
+    is_numpy = any(name.startswith("numpy.") for name in inside)
+    return is_numpy or any(names_called(module, result) & _STRONG for result in results)
+
+
+def _holds_numbers(module: Module, tree: ast.expr) -> bool:
     """Returns whether a tree is seen to have a number of Python's as a leaf, or as a field."""
-    values = [tree, *(assigned_values(block, tree.id) if isinstance(tree, ast.Name) else ())]
-    objects = [
-        each
-        for each in values
-        if isinstance(each, ast.Call)
-        and any(isinstance(fact, Class) for fact in module.facts.callees.get(each, ()))
-    ]
-    given = [part for each in objects for part in (*each.args, *(k.value for k in each.keywords))]
-    return any(is_number(part, block) for part in (tree, *given))
+    parts = built_of(module, tree)
+    return any(is_number(part, block_of(home, part)) for home, part in parts)
 
 
 def _dtype(call: ast.Call) -> list[ast.expr | ast.keyword]:
@@ -133,13 +136,12 @@ def copied(module: Module, call: ast.Call, called: frozenset[str]) -> Copied | N
         return Copied(call.args[1], found.devices) if found is not None and has_name else None
     found = _of(module, call, called)
     has_name = found is None or conversion(module, call, found.tree) is not None
-    is_numpy = any(name.startswith("numpy.") for name in called)
-    return found if has_name and not (is_numpy and is_changed_in_place(module, call)) else None
+    return found if has_name else None
 
 
 def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
     """Returns what a function stacks copies of, if that is its parameter."""
-    function = node if isinstance(node, ast.Lambda) else _definition(module, node, call)
+    function = definition(module, node, call)
     if function is None or len(function.args.args) != 1:
         return None
     if isinstance(function, ast.Lambda):
@@ -193,12 +195,12 @@ def _is_plain(module: Module, statement: ast.stmt, parameter: str) -> bool:
     return len(names) == len(statement.targets) and (parameter not in names or is_same)
 
 
-def _definition(
-    module: Module, node: ast.expr, call: ast.Call
+def definition(
+    module: Module, node: ast.expr, call: ast.AST
 ) -> ast.FunctionDef | ast.Lambda | None:
-    """Returns the only function that a name is bound to around a call, if there is one such."""
+    """Returns a lambda, or the only function that a name is bound to around a call."""
     if not isinstance(node, ast.Name):
-        return None
+        return node if isinstance(node, ast.Lambda) else None
     for scope in (*module.functions_around(call), module.source.tree):
         bound = module.facts.definitions.bound.get((scope, node.id))
         if bound:
@@ -270,7 +272,7 @@ def _of(module: Module, call: ast.Call, called: frozenset[str]) -> Copied | None
         return Copied(number, _devices(module, count))
     if call.keywords:
         return None
-    if called <= _STACKS and len(args) == 1:
+    if called <= STACKS and len(args) == 1:
         return _repeated(module, args[0])
     if called <= _BROADCASTS and len(args) == 2:
         return _broadcast(module, args[0], args[1])
@@ -366,8 +368,7 @@ def _broadcast(module: Module, node: ast.expr, shape: ast.expr) -> Copied | None
 
 
 def _is_count(module: Module, node: ast.expr) -> bool:
-    is_count = module.facts.is_result(node, known_names.DEVICE_COUNTS)
-    return is_count or _counted(module, node) is not None
+    return is_always(module, node) or _counted(module, node) is not None
 
 
 def _counted(module: Module, node: ast.expr) -> ast.expr | None:

@@ -23,7 +23,7 @@ _OF_DEVICES = re.compile(
     rb"|\bjax_utils\b|\bcommon_utils\b|\bbcast_local_devices\b"
 )
 # Not all of them may be used.
-_OF_SOME_DEVICES = re.compile(rb"\b(?:local_)?devices\([^()\n]*\)\[[^\]\n]*:|\bmax_devices")
+_OF_SOME_DEVICES = re.compile(rb"\b\w*dev(?:ice)?s\w*(?:\([^()\n]*\))?\)?\[[^\]\n]*:|\bmax_devices")
 # Settings of JAX's backend inside a function or a condition, which come after imports.
 _LATE_SETTING = re.compile(
     rb"^[ \t]+[^#\r\n]*(?:\bjax\.distributed\b|\bjax_(?:platform|num_cpu_devices)|\bXLA_FLAGS\b"

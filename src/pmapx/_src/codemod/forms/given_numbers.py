@@ -7,7 +7,6 @@ followed back through names, parameters, attributes and functions of the program
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterable
 
@@ -17,8 +16,8 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import defaults, leaf
 from pmapx._src.analysis.values import Bound, Function, Mapped
 from pmapx._src.codemod.decide.array_expressions import ArrayExpressions, is_number
-from pmapx._src.codemod.decide.assigned_values import block_of
-from pmapx._src.codemod.decide.map_calls import attribute_values, map_calls, passed_values
+from pmapx._src.codemod.decide.assigned_values import attribute_values, block_of, passed_values
+from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.forms.use import Use
 
 NUMBER, ARRAY, OTHER = "a number", "an array", "not known"
@@ -64,8 +63,7 @@ def _kinds(module: Module, node: ast.expr) -> Kinds:
         return frozenset({NUMBER if is_number(node, node) else OTHER})
     if ArrayExpressions(module, block_of(module, node), frozenset()).is_array(node):
         return frozenset({ARRAY})
-    read = module.project.with_definitions.modules.get(os.path.normpath(module.path))
-    return _Reader().kinds(read, node) if read is not None else frozenset({OTHER})
+    return _Reader().kinds(module.with_definitions, node)
 
 
 class _Reader:
@@ -201,9 +199,8 @@ def _is_tree(use: Use, position: int) -> bool:
     """Returns whether the mapped function takes parts of an argument, or applies it."""
     if use.function is None or not use.names or position >= len(use.names):
         return False
-    home = use.function.function.module
-    read = home.project.with_definitions.modules.get(os.path.normpath(home.path)) or home
-    return _takes_parts(read, use.function.node, use.names[position], 3)
+    home = use.function.function.module.with_definitions
+    return _takes_parts(home, use.function.node, use.names[position], 3)
 
 
 def _takes_parts(module: Module, function: ast.AST, name: str, depth: int) -> bool:

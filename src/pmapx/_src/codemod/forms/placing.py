@@ -9,11 +9,17 @@ from __future__ import annotations
 import ast
 import re
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import leaf
 from pmapx._src.analysis.values import Class
 from pmapx._src.codemod.decide.array_expressions import is_number
-from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of, may_be_none
+from pmapx._src.codemod.decide.assigned_values import (
+    assigned_values,
+    block_of,
+    is_always,
+    may_be_none,
+)
 from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor
@@ -59,11 +65,10 @@ def some_devices(module: Module, call: ast.Call) -> str:
     devices = _devices(call)
     if devices is None or (isinstance(devices, ast.Constant) and devices.value is None):
         return ""
-    found = module.facts.results.get(devices, frozenset())
     text = module.text(devices)
     is_all = re.fullmatch(r"(jax\.)?(local_)?devices\(\)|list\(jax\.(local_)?devices\(\)\)", text)
-    may_be_all = bool(found & {"jax.devices", "jax.local_devices"})
-    if is_all or (may_be_all and not _may_be_others(module, devices)):
+    are_all = is_always(module, devices, known_names.DEVICES)
+    if is_all or (are_all and not _may_be_others(module, devices)):
         return ""
     is_name = text.replace(".", "").isidentifier()
     is_optional = is_name and may_be_none(module, text, devices)

@@ -7,20 +7,19 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
-from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.syntax import positional
-from pmapx._src.analysis.values import Mapped, Named
+from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.array_expressions import is_array_in_call
-from pmapx._src.codemod.decide.assigned_values import (
-    assigned_values,
-    block_of,
-    is_in_loop,
-    may_be_none,
+from pmapx._src.codemod.decide.assigned_values import is_in_loop, may_be_none
+from pmapx._src.codemod.decide.map_calls import (
+    counts_devices,
+    is_part,
+    map_calls,
+    whole_counts,
 )
-from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Grid, Nesting
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.decide.repeated_maps import may_be_remade
@@ -30,7 +29,6 @@ from pmapx._src.codemod.forms.mapped_function import MappedFunction
 from pmapx._src.codemod.text import call_tokens
 from pmapx._src.codemod.text.editor import Editor
 
-_PLACES = known_names.REPLICATE | {"jax.device_put_replicated", "jax.device_put_sharded"}
 # Options of pmap that ``jax.jit`` has.
 FOR_JIT = {"static_broadcasted_argnums": "static_argnums", "donate_argnums": "donate_argnums"}
 
@@ -53,6 +51,8 @@ class Use:
     # Arguments that the global style made replicated, so that they are global arrays, with -1 for
     # its results.
     replicated: frozenset[int] = frozenset()
+    # What was known of the sizes of its arguments before some of them were merged.
+    known_counts: list[bool] | None = None
     grid: Grid | None = None
     conversion: str = ""  # The function that converts host-local arrays for it, if one does.
 
@@ -152,12 +152,18 @@ class Use:
             return self.grid is not None
         if site.option("devices") is not None:
             return self.may_have_no_devices
-        may_be_part = specs.has_size(site) or any(
-            isinstance(arg, ast.Subscript) and _is_part(arg.slice) for arg in self._arguments
-        )
+        may_be_part = specs.has_size(site) or any(is_part(arg) for _, arg in self._arguments)
         has_size = site.option("axis_size") is not None
         is_unknown = site.is_called_at_once and not (self.is_counted or has_size)
-        return not around.maps_all_devices or may_be_part or is_unknown
+        is_some = not around.maps_all_devices or not all(self.shard_counts)
+        return is_some or may_be_part or is_unknown
+
+    @functools.cached_property
+    def shard_counts(self) -> list[bool]:
+        """Whether each size that its arguments are seen to get is the number of all devices."""
+        if self.known_counts is not None:
+            return self.known_counts
+        return whole_counts(self._arguments) if not self.around.in_processes else []
 
     @functools.cached_property
     def may_have_no_devices(self) -> bool:
@@ -169,20 +175,7 @@ class Use:
     @functools.cached_property
     def is_counted(self) -> bool:
         """Whether an argument is seen to have a shard for each device."""
-        return any(self._counts_devices(arg) for arg in self._arguments)
-
-    def _counts_devices(self, arg: ast.expr) -> bool:
-        trees = [arg]
-        if isinstance(arg, ast.Name):
-            trees += assigned_values(block_of(self.module, self.node), arg.id)
-        facts = self.module.facts
-        return any(
-            facts.is_result(part, known_names.DEVICE_COUNTS)
-            or any(isinstance(fact, Mapped) for fact in facts.callees.get(part, ()))
-            or (part in facts.calls and facts.calls[part].names & _PLACES)
-            for tree in trees
-            for part in ast.walk(tree)
-        )
+        return any(counts_devices(self.module, self.node, arg) for _, arg in self._arguments)
 
     @property
     def counted_argument(self) -> str:
@@ -198,12 +191,12 @@ class Use:
         return ""
 
     @property
-    def _arguments(self) -> list[ast.expr]:
+    def _arguments(self) -> list[tuple[Module, ast.expr]]:
         """The mapped arguments of its calls."""
         axes = specs.layout(self.module, self.site)
         return [
-            arg
-            for _, call in map_calls(self.module, self.site)
+            (module, arg)
+            for module, call in map_calls(self.module, self.site)
             for position, arg in enumerate(call.args)
             if isinstance(axes, str) or axes.in_axes_of(position) is not None
         ]
@@ -438,12 +431,6 @@ class Use:
         call = self.expression
         is_call = isinstance(call, ast.Call)
         return call_tokens.comments_between(editor.source, call) if is_call else []  # type: ignore[arg-type]
-
-
-def _is_part(index: ast.expr) -> bool:
-    """Returns whether an index takes a part of the leading axis."""
-    first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
-    return isinstance(first, ast.Slice) and bool(first.upper or first.lower)
 
 
 def spelled(options: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pmapx._src.analysis import known_names
-from pmapx._src.analysis.definitions import Definition, Step
+from pmapx._src.analysis.definitions import Step
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.merged import device_counts, nested_batching, splits
+from pmapx._src.codemod.decide.assigned_values import is_always
+from pmapx._src.codemod.merged import nested_batching, splits
 from pmapx._src.codemod.merged.applied_functions import MAP, AppliedFunctions, Stream, yields
 from pmapx._src.codemod.merged.splits import Reshaped
 from pmapx._src.codemod.replicated.groups import (
@@ -66,13 +67,7 @@ class BatchFlow(AppliedFunctions):
         self.prefetched: dict[ast.AST, tuple[Module, ast.expr]] = {}
 
     def is_count(self, module: Module, node: ast.expr) -> bool:
-        return device_counts.is_count(self, module, node)
-
-    def setting(self, module: Module, node: ast.Attribute) -> list[Definition]:
-        """Returns what sets an attribute, none if that is not known."""
-        cls = self._own_class(module, node)
-        families = [self.maps.family(cls)] if cls else self._families_of(module, node.value)
-        return [each for name in families for each in self._attributes.get((name, node.attr), ())]
+        return is_always(module, node)
 
     # What a call makes.
 

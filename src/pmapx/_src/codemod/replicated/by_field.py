@@ -7,12 +7,12 @@ import re
 import weakref
 from typing import TYPE_CHECKING
 
-from pmapx._src.analysis import syntax
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.syntax import positional
 from pmapx._src.analysis.values import Bound, Function
-from pmapx._src.codemod.decide.first_shards import chooses_item
+from pmapx._src.codemod.decide import copies, host_arrays
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
     NOTHING,
@@ -56,7 +56,8 @@ def part_of(
         return OTHER
     if not name:
         alike(tree, module, node)
-    return Ref(tree.element, name in tree.arrays, bool(values.stacked))
+    is_leaf, is_part = name in tree.arrays, bool(values.stacked)
+    return Ref(tree.element, is_leaf, is_part, host=tree.host)
 
 
 def got(values: StackedCalls, tree: Abstract, module: Module, node: ast.Call) -> Abstract:
@@ -97,8 +98,29 @@ def _static_fields(project: Project) -> frozenset[str]:
 
 def takes_item(values: StackedValues, base: Ref, module: Module, node: ast.Subscript) -> bool:
     """Tells whether an index takes an item of a tuple, and not a shard."""
-    is_item = not base.is_leaf and (base.is_tuple or chooses_item(module, node))
+    is_item = not base.is_leaf and (base.is_tuple or _chooses_item(module, node))
     return is_item and not values.maps.evidence.takes_shard(module, node)
+
+
+def _chooses_item(module: Module, node: ast.Subscript) -> bool:
+    """Tells whether ``state[0]`` is an item of a tuple: something is read of it that a shard lacks.
+
+    ``state[0]["w"]``, ``state[0].count``, ``state[0][1].count`` and ``unreplicate(state[0])``.
+    """
+    above = module.parent(node)
+    if isinstance(above, ast.Subscript) and isinstance(module.parent(above), ast.Attribute):
+        # An item of an array would be an array, too.
+        is_number = isinstance(above.slice, ast.Constant) and type(above.slice.value) is int
+        above = module.parent(above) if is_number else above
+    if isinstance(above, ast.Attribute):
+        return above.attr not in known_names.ARRAY_ATTRIBUTES
+    if isinstance(above, ast.Subscript):
+        return isinstance(above.slice, ast.Constant) and isinstance(above.slice.value, str)
+    if not isinstance(above, ast.Call) or node not in above.args:
+        return False
+    names = copies.names_called(module, above)
+    is_first = bool(names) and names <= copies.UNREPLICATE
+    return is_first or (bool(names) and names <= known_names.TREE_MAP and copies.takes_first(above))
 
 
 def takes_shard(values: StackedValues, base: Ref, module: Module, node: ast.Subscript) -> bool:
@@ -146,6 +168,12 @@ def _is_called_in_traced_code(values: StackedValues, function: ast.FunctionDef) 
             is_more = bool(new)
         values.inner = found
     return function in values.inner
+
+
+def view(held: Ref, module: Module, node: ast.expr) -> None:
+    """Notes that an expression takes a shard: of an array of NumPy, a view that may be changed."""
+    if held.host and host_arrays.may_change(module, node, held.host == 2):
+        held.element.reasons.setdefault(module.place(node), "it may be changed in place here")
 
 
 def alike(held: Abstract, module: Module, node: ast.AST) -> None:
@@ -278,8 +306,8 @@ def _as_moved(result: Result, held: Ref, *, is_by_field: bool) -> Abstract:
         return Parts(tuple(_as_moved(each, held, is_by_field=is_by_field) for each in result))
     if isinstance(result, Built):
         held.element.is_rebuilt = True
-        return Ref(held.element)
-    return Ref(held.element, is_part=is_by_field) if result else NOTHING
+        return Ref(held.element, host=held.host)
+    return Ref(held.element, is_part=is_by_field, host=held.host) if result else NOTHING
 
 
 def origins(values: StackedCalls, module: Module, node: ast.AST, seen: set[ast.AST]) -> set[object]:

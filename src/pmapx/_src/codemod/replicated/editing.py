@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.decide import axis_names, copies
+from pmapx._src.codemod.decide import axis_names, copies, host_arrays
 from pmapx._src.codemod.decide.array_twins import (
     is_computed_with,
     is_kept,
@@ -154,12 +154,16 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     if change.kind == "place":
         before, after = f"{HELPER}(", ""
         is_shared = _is_used_again(module, node, change.kept) or may_have_twins(module, change.kept)
-        if is_donated and not has_copies and is_shared:
+        # jnp.stack made a copy, and jax.device_put may share the memory of an array of NumPy.
+        is_copied = not copies.names_called(module, node) & copies.MAKERS
+        changes = is_copied and host_arrays.changes_later(module, change.kept)
+        if changes or (is_donated and not has_copies and is_shared):
             # A step that reuses the memory of its state must not take it from another array.
             before, after = f"{HELPER}(jax.tree.map({jax_numpy(module)}.copy, ", ")"
         around = copies.conversion(module, node, change.kept)
         if around is not None and around[0]:
-            before, after = f"{HELPER}({around[0]}", around[1]
+            start = around[0].replace(".asarray(", ".array(") if changes else around[0]
+            before, after = f"{HELPER}({start}", around[1]
         if change.devices is not None:
             after += f", {module.text(change.devices)}"
         after += f"){text}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pmapx._src.analysis.values import Function, Place
@@ -132,7 +132,8 @@ class Ref:
 
     ``is_leaf`` if it is surely an array, so that an index takes a shard. ``is_part`` if it is the
     value of a field. ``is_tuple`` if it is a tuple, so that an index takes an item. ``arrays`` are
-    the names of its parts that are surely arrays.
+    the names of its parts that are surely arrays. ``host`` is 1 if it may be an array of NumPy,
+    which code can change in place, and 2 if it surely is.
     """
 
     element: Element
@@ -140,10 +141,18 @@ class Ref:
     is_part: bool = False
     is_tuple: bool = False
     arrays: frozenset[str] = frozenset()
+    host: int = 0
 
     @property
     def is_field(self) -> bool:
         return self.is_part or self.element.is_part
+
+    def on_host(self) -> Ref:
+        return dataclasses.replace(self, host=2)
+
+    def alike(self, *, is_leaf: bool = False) -> Ref:
+        """Returns a value of its group that is as much of a state as it is."""
+        return Ref(self.element, is_leaf, self.is_part, host=self.host)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -233,7 +242,8 @@ class Graph:
             # Of a group by field, the root may be a field.
             element = first.element if self.is_by_field else first.element.root
             is_leaf, is_tuple = first.is_leaf and second.is_leaf, first.is_tuple or second.is_tuple
-            return Ref(element, is_leaf, is_part, is_tuple, first.arrays & second.arrays)
+            arrays, host = first.arrays & second.arrays, host_of([first, second])
+            return Ref(element, is_leaf, is_part, is_tuple, arrays, host)
         if isinstance(first, Parts) and isinstance(second, Parts):  # noqa: SIM102
             if len(first.items) == len(second.items):
                 pairs = zip(first.items, second.items, strict=True)
@@ -256,7 +266,8 @@ class Graph:
             self.join(all_refs[0].element, ref.element)
         if any(has_other(each) for each in found):
             all_refs[0].element.reasons.setdefault(place, MIXED)
-        return Ref(all_refs[0].element.root, is_part=self.is_by_field)
+        root = all_refs[0].element.root
+        return Ref(root, is_part=self.is_by_field, host=host_of(all_refs))
 
 
 def refs(held: Abstract) -> Iterator[Ref]:
@@ -270,6 +281,12 @@ def refs(held: Abstract) -> Iterator[Ref]:
     elif isinstance(held, Parts):
         for item in held.items:
             yield from refs(item)
+
+
+def host_of(several: Sequence[Ref]) -> int:
+    """Returns whether a value that is one of several may be an array of NumPy, or surely is."""
+    kinds = {ref.host for ref in several}
+    return kinds.pop() if len(kinds) == 1 else 1
 
 
 def has_other(held: Abstract) -> bool:
@@ -321,7 +338,7 @@ def _shape(held: Abstract) -> Any:
         return tuple(_shape(item) for item in held.items)
     if isinstance(held, (Ref, Pairs)):
         ref = held if isinstance(held, Ref) else held.ref
-        kinds = ref.is_leaf, ref.is_field, ref.is_tuple
+        kinds = ref.is_leaf, ref.is_field, ref.is_tuple, ref.host
         return type(held).__name__, id(ref.element.root), *kinds
     if isinstance(held, Mixed):
         return frozenset(id(ref.element.root) for ref in held.found)

@@ -10,7 +10,7 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import given_arguments
 from pmapx._src.analysis.values import Class, Function, Instance, Mapped, Method, Named
-from pmapx._src.codemod.decide import copies
+from pmapx._src.codemod.decide import copies, host_arrays
 from pmapx._src.codemod.replicated import by_field, wrappers
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
@@ -162,7 +162,7 @@ class StackedCalls(StackedValues):
             return base
         if function.attr in ("items", "values") and not held and not base.is_leaf:
             by_field.alike(base, module, node)
-            return Pairs(base) if function.attr == "items" else Parts((Ref(base.element),))
+            return Pairs(base) if function.attr == "items" else Parts((base.alike(),))
         if function.attr in ("keys", "is_deleted", "delete"):
             return OTHER
         if function.attr in ("replace", "_replace") and not base.is_leaf:
@@ -207,7 +207,7 @@ class StackedCalls(StackedValues):
             if called <= known_names.DICTS and others:
                 held = self._merged([held, *others], module, node)
             if isinstance(held, Ref):
-                return held
+                return held.on_host() if "numpy.array" in called else held
             self.escape(held, module, node, "it is converted")
             return OTHER
         return self._lost(module, node)
@@ -229,7 +229,8 @@ class StackedCalls(StackedValues):
         given = devices or next((k.value for k in node.keywords if k.arg == "devices"), None)
         element.changes[node] = Change(module, "place", node, tree, given, maker=maker)
         named = self.definitions_of(module, tree) if isinstance(tree, ast.Name) else ()
-        return Ref(element, is_tuple=is_tuple(module, tree, named))
+        made = Ref(element, is_tuple=is_tuple(module, tree, named))
+        return made.on_host() if host_arrays.is_host_made(module, node) else made
 
     def _first(self, module: Module, node: ast.Call, tree: ast.expr, around: str = "") -> Abstract:
         """A call that takes the first shard of every leaf."""
@@ -240,6 +241,7 @@ class StackedCalls(StackedValues):
             self.hand_over(module, tree, why, "the code that takes the first of each")
             return OTHER
         for ref in found:
+            by_field.view(ref, module, node)
             change = Change(module, "call", node, tree, around=around, is_part=ref.is_field)
             ref.element.changes[node] = change
             self.graph.join(found[0].element, ref.element)
@@ -266,7 +268,7 @@ class StackedCalls(StackedValues):
         for each in held:
             by_field.alike(each, module, node)
         result = self.value(module, function.body)
-        return Ref(result.element, is_part=result.is_part) if isinstance(result, Ref) else OTHER
+        return result.alike() if isinstance(result, Ref) else OTHER
 
     def _is_applied(self, module: Module, node: ast.Call) -> bool:
         """Tells whether a tree_map applies a lambda to the leaves of what is followed."""
@@ -288,13 +290,12 @@ class StackedCalls(StackedValues):
         tree = self.value(module, trees[node])
         if isinstance(tree, Parts):
             tree = self.graph.joined(tree.items, module.place(node)) or OTHER
-        return Ref(tree.element, True, tree.is_part) if isinstance(tree, Ref) else tree
+        return tree.alike(is_leaf=True) if isinstance(tree, Ref) else tree
 
     def _mapped(self, module: Module, node: ast.Call, maps: list[Map]) -> Abstract:
         """A call of a pmapped function, or of one of several."""
         self.resolved.add(node.func)
-        args: list[ast.expr] = []
-        held: list[Abstract] = []
+        args, held = list[ast.expr](), list[Abstract]()
         is_starred = any(isinstance(arg, ast.Starred) for arg in node.args)
         is_open = is_starred and unpacked_count(maps, node) is None
         for arg in node.args:
@@ -444,6 +445,6 @@ class StackedCalls(StackedValues):
 
     def _container(self, module: Module, node: ast.Call) -> Abstract:
         """A NamedTuple or dataclass of stacked values is one itself."""
-        held = [self.value(module, arg) for arg in node.args if not isinstance(arg, ast.Starred)]
-        held += [self.value(module, keyword.value) for keyword in node.keywords]
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        held = [self.value(module, arg) for arg in given if not isinstance(arg, ast.Starred)]
         return self.graph.joined(held, module.place(node)) or OTHER

@@ -26,6 +26,7 @@ from pmapx._src.codemod.replicated.groups import (
     Position,
     Ref,
     has_other,
+    host_of,
     refs,
     shapes,
 )
@@ -187,7 +188,7 @@ class Flow(StackedCalls):
         self._parameters[element] = (found, any(map(has_other, given)), place)
         is_leaf = all(isinstance(each, Ref) and each.is_leaf for each in given)
         is_tuple = any(isinstance(each, Ref) and each.is_tuple for each in given)
-        return Ref(element, is_leaf, is_tuple=is_tuple)
+        return Ref(element, is_leaf, is_tuple=is_tuple, host=host_of(found))
 
     def _not_made(
         self, module: Module, each: Map, position: Position, held: Abstract, arg: ast.expr

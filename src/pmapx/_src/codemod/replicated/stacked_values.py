@@ -17,6 +17,7 @@ from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step, take
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import positional
 from pmapx._src.analysis.values import Instance, Named, Place
+from pmapx._src.codemod.decide import host_arrays
 from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.replicated import by_field
 from pmapx._src.codemod.replicated.groups import (
@@ -114,15 +115,15 @@ class StackedValues(abc.ABC):
             for part in node.values if isinstance(node, ast.Dict) else node.elts:
                 self.hand_over(module, part, why, taker)
             return
-        inner = node.value if isinstance(node, ast.Starred) else node
-        held = self.value(module, inner)
+        held = self.value(module, node.value if isinstance(node, ast.Starred) else node)
         if isinstance(held, Ref) and self._may_be_stacked_again(module, node, held):
             self._boundary(module, node, held, why, taker)
         else:
             self.escape(held, module, node, why)
 
     def _may_be_stacked_again(self, module: Module, node: ast.AST, held: Ref) -> bool:
-        if self._values.get(node) is not held or self.is_traced(module, node):
+        changes = held.host and host_arrays.may_change(module, node, held.host == 2)
+        if changes or self._values.get(node) is not held or self.is_traced(module, node):
             return False
         # What is stored in a copy is lost; in the text of an f-string, a lambda cannot be written.
         while isinstance(node, (ast.expr, ast.keyword)):
@@ -339,6 +340,7 @@ class StackedValues(abc.ABC):
             self.hand_over(module, node.value, why, "the index")
             return OTHER
         else:
+            by_field.view(base, module, node)
             base.element.changes[node] = Change(module, "index", node, is_part=base.is_field)
             return OTHER
         self.escape(base, module, node.value, why)
@@ -354,9 +356,8 @@ class StackedValues(abc.ABC):
         return Parts(items) if any(list(refs(item)) for item in items) else OTHER
 
     def _dict(self, module: Module, node: ast.Dict) -> Abstract:
-        for key in node.keys:
-            if key is not None:
-                self.escape(self.value(module, key), module, key, "it is a key")
+        for key in filter(None, node.keys):
+            self.escape(self.value(module, key), module, key, "it is a key")
         held = [self.value(module, item) for item in node.values]
         if any(map(has_other, held)):
             for item in node.values:
@@ -370,8 +371,8 @@ class StackedValues(abc.ABC):
 
     def _ifexp(self, module: Module, node: ast.IfExp) -> Abstract:
         self.condition(module, node.test)
-        parts = (node.body, node.orelse)
-        return self._merged((self.value(module, part) for part in parts), module, node)
+        several = [self.value(module, part) for part in (node.body, node.orelse)]
+        return self._merged(several, module, node)
 
     def _boolop(self, module: Module, node: ast.BoolOp) -> Abstract:
         return self._merged((self.value(module, part) for part in node.values), module, node)
@@ -380,8 +381,7 @@ class StackedValues(abc.ABC):
         is_identity = all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops)
         for part in (node.left, *node.comparators):
             held = self.value(module, part)
-            if not is_identity:
-                self.escape(held, module, part, "it is compared")
+            self.escape(OTHER if is_identity else held, module, part, "it is compared")
         return OTHER
 
     def _namedexpr(self, module: Module, node: ast.NamedExpr) -> Abstract:

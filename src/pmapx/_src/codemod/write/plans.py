@@ -94,6 +94,7 @@ def plan(
     nestings: Set[Nesting] = frozenset(),
     surroundings: Surroundings = ORDINARY,
     replicated: Callable[[Site], frozenset[int]] = lambda site: frozenset(),
+    counts: Callable[[Site], list[bool] | None] = lambda site: None,
 ) -> list[Plan]:
     """Returns a plan for each site."""
     nodes = {module.place(ref.node): ref.node for ref in module.facts.references.values()}
@@ -111,11 +112,17 @@ def plan(
                 surroundings,
                 default_axis=axis,
                 replicated=replicated(site),
+                known_counts=counts(site),
             )
             for site, near in zip(sites, around, strict=True)
         ]
 
     planned, others = uses(), uses()
+    if not all(all(use.shard_counts) for use in planned):
+        # Of maps whose arguments are not seen, the sizes may be those of the others.
+        for use in (*planned, *others):
+            is_some = use.around.takes_some or not use.shard_counts
+            use.around = dataclasses.replace(use.around, takes_some=is_some)
     for grid, outer, inner in device_grid.grids(planned, nestings):
         outer.grid = inner.grid = grid
         if any(map(_reason, (outer, inner))) or not _is_written_out(outer):

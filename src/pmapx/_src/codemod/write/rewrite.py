@@ -155,17 +155,19 @@ def plan(
     nested: frozenset[Nesting] = frozenset(),
     around: Surroundings = ORDINARY,
     replicated: Callable[[Site], frozenset[int]] = lambda site: frozenset(),
+    counts: Callable[[Site], list[bool] | None] = lambda site: None,
 ) -> list[Plan]:
     """Returns what becomes of each use of pmap in a file that is not suppressed.
 
-    ``replicated`` gives the arguments of a site that the global style made replicated.
+    ``replicated`` gives the arguments of a site that the global style made replicated, ``counts``
+    what was known of its sizes before batches were merged.
     """
     sites = [
         site
         for site in find_sites(module)
         if not suppressions.is_suppressed("PMX501", site.place, module.source)
     ]
-    return plans.plan(module, sites, nested | nestings([module]), around, replicated)
+    return plans.plan(module, sites, nested | nestings([module]), around, replicated, counts)
 
 
 def _calls(module: Module, meshes: Meshes, planned: Sequence[Plan]) -> list[_Change]:

@@ -2,7 +2,9 @@
 
 ``over_devices = functools.partial(jax.pmap, axis_name="i")`` goes, and ``over_devices(f)`` becomes
 ``jax.pmap(f, axis_name="i")``, if all uses are calls and decorators of the files that are read. So
-does a function that only hands its arguments on to pmap.
+does a function that only hands its arguments on to pmap. Options in a dict that is written out,
+``jax.pmap(f, **options)``, go to the call, and ``@lambda f: jax.pmap(f, axis_name="i")`` becomes a
+partial.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pmapx._src.codemod.text.call_tokens import is_at_its_place, is_literal
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.source.rewriting import added_imports, import_edits
-from pmapx._src.source.rewriting.edits import Edit, between, ends, lines_of
+from pmapx._src.source.rewriting.edits import Edit, between, ends, lines_of, replacing
 
 _BLOCKS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.For, ast.With)
 _AXES = ("in_axes", "out_axes", "static_broadcasted_argnums")
@@ -62,7 +64,68 @@ def spelled_out(
                 continue
             for path, several in edits.items():
                 found.setdefault(path, []).extend(several)
+    for module in modules:
+        own = [*_lambdas(module), *_unpacked(module)]
+        if own and module.path not in found and not module.source.cells:
+            needs = any("functools." in edit.text for edit in own)
+            missing = ["import functools"] if needs and module.env.find("functools") is None else []
+            own += added_imports.added(module.source, missing, changed=lines_of(own))
+            found[module.path] = own
     return found
+
+
+def _lambdas(module: Module) -> Iterator[Edit]:
+    """Yields the edits of decorators that are a lambda with a call of pmap."""
+    for decorator in (d for n in module.nodes for d in getattr(n, "decorator_list", ())):
+        match decorator:
+            case ast.Lambda(
+                args=ast.arguments(args=[ast.arg(arg=name)]),
+                body=ast.Call(func=function, args=[ast.Name(id=mapped)], keywords=keywords),
+            ) if mapped == name and _is_pmap(module, function):
+                names = [part.id for k in keywords for part in ast.walk(k.value)
+                         if isinstance(part, ast.Name)]  # fmt: skip
+                if name not in names and all(keyword.arg for keyword in keywords):
+                    options = [f"{k.arg}={module.text(k.value)}" for k in keywords]
+                    given = ", ".join([module.text(function), *options])
+                    yield replacing(module.place(decorator), f"functools.partial({given})")
+
+
+def _unpacked(module: Module) -> Iterator[Edit]:
+    """Yields the edits of calls of pmap that unpack a dict of options, which is written once."""
+    for statement in (node for node in module.nodes if isinstance(node, ast.Assign)):
+        options = _options(module, statement.value)
+        target = statement.targets[0]
+        if not options or not isinstance(target, ast.Name):
+            continue
+        named = [n for n in module.nodes if isinstance(n, ast.Name) and n.id == target.id]
+        used = [module.parent(node) for node in named if node is not target]
+        calls = [module.parent(each) for each in used]
+        is_plain = all(
+            isinstance(each, ast.keyword)
+            and each.arg is None
+            and isinstance(call, ast.Call)
+            and _is_pmap(module, call.func)
+            for each, call in zip(used, calls, strict=True)
+        )
+        is_alone = len(module.source.line(statement.lineno).strip().partition(";")[2]) == 0
+        is_free = len(getattr(module.parent(statement), "body", ())) > 1
+        if used and is_plain and is_alone and is_free and len(statement.targets) == 1:
+            for each in used:
+                yield replacing(module.place(each), options)
+            last = (statement.end_lineno or statement.lineno) + 1
+            yield between((statement.lineno, 0), (last, 0))
+
+
+def _options(module: Module, node: ast.expr) -> str:
+    """Returns the options in a dict as those of a call, if all of them are literals."""
+    pairs: list[tuple[object, ast.expr]] = []
+    if isinstance(node, ast.Dict):
+        keys = [getattr(key, "value", None) for key in node.keys]
+        pairs = list(zip(keys, node.values, strict=True))
+    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "dict" and not node.args:
+        pairs = [(keyword.arg, keyword.value) for keyword in node.keywords]
+    is_known = all(isinstance(k, str) and is_literal(module.text(v)) for k, v in pairs)
+    return ", ".join(f"{k}={module.text(v)}" for k, v in pairs) if is_known else ""
 
 
 def _is_pmap(module: Module, node: ast.AST) -> bool:
