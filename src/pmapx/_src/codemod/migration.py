@@ -91,8 +91,7 @@ def migrate(
         program = Program.read(paths, exclude, progress)
         if helpers is not None and to != "pmapx":
             program.shared = shared_module(helpers, paths, has_meshes=mesh == "auto")
-        # The jit form edits the meshes of each file.
-        program.has_common_functions = to == "shard_map"
+        program.is_last_form = to == "shard_map"
         return program
 
     form = "shard_map" if to == "jit" else to

@@ -76,8 +76,8 @@ class Program:
         self._counts: dict[Place, list[bool]] = {}
         # The module of what files share, if the user names one.
         self.shared: SharedModule | None = None
-        # Whether files call functions of a module that they import anyway.
-        self.has_common_functions = False
+        # Whether the files stay as they are written; the jit form edits each map again.
+        self.is_last_form = False
         self._paths = paths
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
@@ -152,7 +152,7 @@ class Program:
             found.add(path, data)
         found.around, found._unreadable = self.around, self._unreadable
         found._arounds = self._arounds
-        found.shared, found.has_common_functions = self.shared, self.has_common_functions
+        found.shared, found.is_last_form = self.shared, self.is_last_form
         return found
 
     def _text(self, path: str) -> bytes:
@@ -227,8 +227,8 @@ class Program:
             self.shared.count_users()
             files = self._written()
             return self._written() if self.shared.share() else files
-        is_common, modules = self.has_common_functions, self._modules()
-        return common_functions.written(modules, self._written) if is_common else self._written()
+        write = self._written
+        return common_functions.written(self._modules(), write) if self.is_last_form else write()
 
     def _written(
         self, given: Sequence[tuple[str, Module]] = (), common: CommonFunctions | None = None
@@ -245,6 +245,7 @@ class Program:
                 others=self.plans,
                 shared=shared,
                 common=common,
+                moves_bodies=self.is_last_form,
             )
             for path, module in ordered
         }
@@ -417,7 +418,7 @@ class Program:
             if module is not None and was is not None:
                 module.source.before = was.source
         changed.around, changed.shared, changed._arounds = self.around, self.shared, self._arounds
-        changed.has_common_functions = self.has_common_functions
+        changed.is_last_form = self.is_last_form
         uses = [each.use for each in itertools.chain(*self.plans.values())]
         changed._counts = {use.site.name: use.shard_counts for use in uses}
         before = {path: self._text(path) for path in after}

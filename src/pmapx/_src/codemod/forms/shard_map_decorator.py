@@ -114,7 +114,9 @@ def _stack(use: Use, editor: Editor, texts: Sequence[str], notes: Sequence[str])
 def _inner_function(use: Use, editor: Editor) -> Callable[[], None] | None:
     """Returns what moves the body into an inner function, None if it cannot be one."""
     node, names = use.function and use.function.node, use.names
-    if not shard_body.is_edited(use) or not isinstance(node, ast.FunctionDef) or use.grid:
+    if not editor.moves_bodies or not shard_body.is_edited(use) or use.grid:
+        return None
+    if not isinstance(node, ast.FunctionDef):
         return None
     parts = [part for statement in node.body for part in ast.walk(statement)]
     found = [part for part in parts if isinstance(part, ast.Name)]

@@ -24,8 +24,9 @@ FOR_TOOLS = re.compile(r"#\s*(type|noqa|pylint|pyright|pytype|pyrefly|fmt|yapf)\
 class Editor:
     """Collects edits. A text that is taken from the file has the edits inside it already."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, moves_bodies: bool = True) -> None:
         self.source = source
+        self.moves_bodies = moves_bodies
         self.edits: list[Edit] = []
         # Names that edits bind.
         self.new_names: set[str] = set()

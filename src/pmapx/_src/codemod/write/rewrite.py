@@ -113,12 +113,13 @@ def rewrite(
     others: Mapping[Module, Sequence[Plan]] | None = None,
     shared: SharedModule | None = None,
     common: CommonFunctions | None = None,
+    moves_bodies: bool = True,
 ) -> Rewriting:
     """Returns the file with its uses of pmap rewritten, and what became of each.
 
     ``around`` is how the program is run; ``others`` are the plans of all its files, which call each
     other's maps; ``shared`` is the module of what they share, ``common`` has functions of one that
-    they import anyway.
+    they import anyway; ``moves_bodies`` if decorated functions may get inner ones.
 
     >>> from pmapx._src.analysis.project import Project
     >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
@@ -144,8 +145,8 @@ def rewrite(
     changes += _calls(module, meshes, every)
     after, reason = data, ""
     if changes:
-        manner = _manner(planned, around)
-        after, reason = _changed(module, data, changes, manner, meshes, shared)
+        editor, manner = Editor(module.source, moves_bodies), _manner(planned, around)
+        after, reason = _changed(module, editor, data, changes, manner, meshes, shared)
     return Rewriting(module.path, data, after, _outcomes(module, planned, placing, reason))
 
 
@@ -211,6 +212,7 @@ def _call(use: Use, module: Module, call: ast.Call, mesh: str) -> _Change:
 
 def _changed(
     module: Module,
+    editor: Editor,
     data: bytes,
     changes: Sequence[_Change],
     manner: Manner,
@@ -229,7 +231,6 @@ def _changed(
     reason = _obstacle(module, used, manner, words, holder)
     if reason:
         return data, reason
-    editor = Editor(module.source)
     # From the inside out: the text of an outer site has what became of those inside it.
     for change in sorted(changes, key=lambda each: (not each.is_inner, _inside_out(each.place))):
         change.write(editor)

@@ -3,8 +3,7 @@
 ``over_devices = functools.partial(jax.pmap, axis_name="i")`` goes, and ``over_devices(f)`` becomes
 ``jax.pmap(f, axis_name="i")``, if all uses are calls and decorators of the files that are read. So
 does a function that only hands its arguments on to pmap. Options in a dict that is written out,
-``jax.pmap(f, **options)``, go to the call, and ``@lambda f: jax.pmap(f, axis_name="i")`` becomes a
-partial.
+``jax.pmap(f, **options)``, go to the call.
 """
 
 from __future__ import annotations
@@ -65,29 +64,10 @@ def spelled_out(
             for path, several in edits.items():
                 found.setdefault(path, []).extend(several)
     for module in modules:
-        own = [*_lambdas(module), *_unpacked(module)]
+        own = list(_unpacked(module))
         if own and module.path not in found and not module.source.cells:
-            needs = any("functools." in edit.text for edit in own)
-            missing = ["import functools"] if needs and module.env.find("functools") is None else []
-            own += added_imports.added(module.source, missing, changed=lines_of(own))
             found[module.path] = own
     return found
-
-
-def _lambdas(module: Module) -> Iterator[Edit]:
-    """Yields the edits of decorators that are a lambda with a call of pmap."""
-    for decorator in (d for n in module.nodes for d in getattr(n, "decorator_list", ())):
-        match decorator:
-            case ast.Lambda(
-                args=ast.arguments(args=[ast.arg(arg=name)]),
-                body=ast.Call(func=function, args=[ast.Name(id=mapped)], keywords=keywords),
-            ) if mapped == name and _is_pmap(module, function):
-                names = [part.id for k in keywords for part in ast.walk(k.value)
-                         if isinstance(part, ast.Name)]  # fmt: skip
-                if name not in names and all(keyword.arg for keyword in keywords):
-                    options = [f"{k.arg}={module.text(k.value)}" for k in keywords]
-                    given = ", ".join([module.text(function), *options])
-                    yield replacing(module.place(decorator), f"functools.partial({given})")
 
 
 def _unpacked(module: Module) -> Iterator[Edit]:
