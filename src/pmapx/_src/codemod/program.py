@@ -76,8 +76,7 @@ class Program:
         self._counts: dict[Place, list[bool]] = {}
         # The module of what files share, if the user names one.
         self.shared: SharedModule | None = None
-        # Whether the files stay as they are written; the jit form edits each map again.
-        self.is_last_form = False
+        self.is_last_form = False  # The jit form edits each map again.
         self._paths = paths
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
@@ -227,8 +226,8 @@ class Program:
             self.shared.count_users()
             files = self._written()
             return self._written() if self.shared.share() else files
-        write = self._written
-        return common_functions.written(self._modules(), write) if self.is_last_form else write()
+        is_last, write = self.is_last_form, self._written
+        return common_functions.written(self._modules(), write) if is_last else write()
 
     def _written(
         self, given: Sequence[tuple[str, Module]] = (), common: CommonFunctions | None = None
