@@ -601,14 +601,6 @@ options = dict(axis_name="batch", donate_argnums=(0,))
 step = jax.pmap(train_step, **options)
 """,
     ),
-    "a_lambda_that_decorates": OPTIONS.replace(
-        "MADE",
-        """
-@lambda f: jax.pmap(f, axis_name="batch")
-def step(state, batch):
-    return train_step(state, batch)
-""",
-    ),
 }
 
 # Copies that NumPy stacked can be written to, one by one, until a step takes them.
