@@ -191,8 +191,10 @@ def step(state, batch):
 import types
 OPTIONS = types.SimpleNamespace(rate=0.5, schedule=lambda count: count + lax.axis_index("batch"))
 def step(state, batch):
+    # In the scan itself, XLA of JAX 0.8 does not compile axis_index.
+    shift = OPTIONS.schedule(0.0)
     def body(carry, x):
-        return OPTIONS.schedule(carry), x
+        return carry + shift, x
     w, _ = lax.scan(body, state["w"], jnp.stack([batch, batch]))
     return w, state["w"]
 """, {0}),
